@@ -1,0 +1,225 @@
+/**
+ * The matching step of a round: which of the available drivers gets an offer of which waiting ride.
+ *
+ * Both ways to match start from each ride's candidates: the `candidatesMax` eligible drivers nearest to its pickup by
+ * great circle, of whom alone the travel time is asked. Eligible is a driver of the ride's vehicle class, within its
+ * search radius (great circle), not excluded by it, and with a way to the pickup.
+ */
+import { solveAssignment, type AssignmentProblem } from './assignment-problem.ts';
+import type { Point } from './geo.ts';
+import { DriverGrid } from './matching/driver-grid.ts';
+import type { TravelTime } from './travel-time.ts';
+
+export interface WaitingRide {
+  readonly rideId: string;
+  readonly pickup: Point;
+  readonly vehicleClass: string;
+  readonly searchRadiusM: number;
+  readonly excludedDriverIds: ReadonlySet<string> | readonly string[];
+  /** How many more offers it may hold now. */
+  readonly places: number;
+  readonly queuedAtMs: number;
+}
+
+export interface AvailableDriver {
+  readonly driverId: string;
+  readonly position: Point;
+  readonly vehicleClass: string;
+}
+
+export interface Pairing {
+  readonly rideId: string;
+  readonly driverId: string;
+  readonly pickupEtaS: number;
+}
+
+export interface MatchingContext {
+  readonly travelTime: TravelTime;
+  readonly candidatesMax: number;
+}
+
+/**
+ * Every pairing is eligible, a driver is in one at most, a ride in `places` at most, with a different driver each.
+ * Rides and drivers have distinct ids. The result depends on what is given, not on its order; it is in the order of
+ * the rides' waiting (equal ones by id), the pairings of one ride by ETA. Pure.
+ */
+export type Matching = (
+  rides: readonly WaitingRide[],
+  drivers: readonly AvailableDriver[],
+  context: MatchingContext,
+) => Pairing[];
+
+export const matchings: { readonly nearest: Matching; readonly batch: Matching } = {
+  /**
+   * Each ride, longest waiting first, takes its nearest free driver by ETA (equally near: by id). Second places are
+   * given when every ride has had its first, and so on: nobody's only driver goes to another ride as its spare.
+   */
+  nearest(rides, drivers, context) {
+    const seekers = openRound(rides, drivers, context);
+    takeNearest(seekers, context);
+    return seekers.flatMap((seeker) => pairingsOf(seeker, seeker.greedy));
+  },
+
+  /**
+   * The pairing that serves the most rides, then the most second places, and so on, and among those takes the least
+   * total ETA: exactly, over the candidates of each ride and the driver `nearest` would have given it. With the
+   * latter it never pairs fewer than `nearest`, nor as many at a higher cost (place by place), not even where the
+   * candidates of many rides are the same few drivers.
+   */
+  batch(rides, drivers, context) {
+    const seekers = openRound(rides, drivers, context);
+    takeNearest(seekers, context);
+    const cheapest = cheapestOf(seekers, drivers.length);
+    return seekers.flatMap((seeker) => pairingsOf(seeker, cheapest.get(seeker) ?? []));
+  },
+};
+
+/** An available driver in a round. */
+interface Cab {
+  /** In the order of the ids. */
+  readonly number: number;
+  readonly driverId: string;
+  readonly position: Point;
+  taken: boolean;
+}
+
+interface Candidate {
+  readonly cab: Cab;
+  readonly etaS: number;
+}
+
+/** A ride in a round. */
+interface Seeker {
+  readonly ride: WaitingRide;
+  /** Everyone available of its vehicle class; absent, there is nobody. */
+  readonly grid: DriverGrid<Cab> | undefined;
+  readonly excluded: ReadonlySet<string>;
+  /** By ETA, then by id. */
+  readonly candidates: readonly Candidate[];
+  /** More eligible drivers may exist, farther away. */
+  readonly cutOff: boolean;
+  /** What it takes when the rides choose one after another. */
+  readonly greedy: Candidate[];
+}
+
+/** The rides in the order of waiting, each with its candidates. */
+function openRound(
+  rides: readonly WaitingRide[],
+  drivers: readonly AvailableDriver[],
+  context: MatchingContext,
+): Seeker[] {
+  const grids = gridsByClass(drivers);
+  const waiting = rides.toSorted((a, b) => a.queuedAtMs - b.queuedAtMs || byText(a.rideId, b.rideId));
+  return waiting.map((ride) => {
+    const grid = grids.get(ride.vehicleClass);
+    const excluded = new Set(ride.excludedDriverIds);
+    return { ride, grid, excluded, ...findCandidates({ ride, grid, excluded }, context), greedy: [] };
+  });
+}
+
+/** By UTF-16 unit: the same everywhere, unlike a locale's order. */
+function byText(a: string, b: string): number {
+  return a < b ? -1 : a > b ? 1 : 0;
+}
+
+function gridsByClass(drivers: readonly AvailableDriver[]): Map<string, DriverGrid<Cab>> {
+  const cabsByClass = new Map<string, Cab[]>();
+  const known = drivers.toSorted((a, b) => byText(a.driverId, b.driverId));
+  for (const [number, { driverId, position, vehicleClass }] of known.entries()) {
+    const cab = { number, driverId, position, taken: false };
+    const cabs = cabsByClass.get(vehicleClass);
+    if (cabs) cabs.push(cab);
+    else cabsByClass.set(vehicleClass, [cab]);
+  }
+  return new Map(Array.from(cabsByClass, ([vehicleClass, cabs]) => [vehicleClass, new DriverGrid(cabs)]));
+}
+
+/** The nearest eligible drivers who aren't taken yet. */
+function findCandidates(
+  { ride, grid, excluded }: Pick<Seeker, 'ride' | 'grid' | 'excluded'>,
+  { travelTime, candidatesMax }: MatchingContext,
+): Pick<Seeker, 'candidates' | 'cutOff'> {
+  const accepts = (cab: Cab) => !cab.taken && !(excluded.size > 0 && excluded.has(cab.driverId));
+  const found = grid?.nearest(ride.pickup, ride.searchRadiusM, candidatesMax, accepts) ?? [];
+  const candidates = found
+    .map((cab) => ({ cab, etaS: travelTime.etaS(cab.position, ride.pickup) }))
+    .filter(({ etaS }) => etaS < Infinity)
+    .sort(byEta);
+  return { candidates, cutOff: found.length === candidatesMax };
+}
+
+function byEta(a: Candidate, b: Candidate): number {
+  return a.etaS - b.etaS || a.cab.number - b.cab.number;
+}
+
+/** Lets the rides choose one after another, place by place. */
+function takeNearest(seekers: readonly Seeker[], context: MatchingContext): void {
+  let choosing = seekers;
+  // Ends after as many places as there are drivers at the latest: whoever goes on has just taken one.
+  for (let place = 1; choosing.length > 0; place++) {
+    choosing = choosing.filter((seeker) => {
+      const candidate = seeker.ride.places >= place ? nearestFree(seeker, context) : undefined;
+      if (!candidate) return false;
+      candidate.cab.taken = true;
+      seeker.greedy.push(candidate);
+      return true;
+    });
+  }
+}
+
+function nearestFree(seeker: Seeker, context: MatchingContext): Candidate | undefined {
+  const candidate = seeker.candidates.find(({ cab }) => !cab.taken);
+  if (candidate || !seeker.cutOff) return candidate;
+  return findCandidates(seeker, context).candidates[0];
+}
+
+/** One place of a ride, and who may fill it. */
+interface Place {
+  readonly seeker: Seeker;
+  readonly tier: number;
+  readonly options: readonly Candidate[];
+}
+
+/** What each ride takes in the cheapest pairing overall. */
+function cheapestOf(seekers: readonly Seeker[], drivers: number): Map<Seeker, Candidate[]> {
+  const places = seekers.flatMap(placesOf);
+  const columnOfRow = solveAssignment(problemOf(places, drivers));
+  const chosen = new Map<Seeker, Candidate[]>();
+  for (const [row, { seeker, options }] of places.entries()) {
+    const candidate = options.find(({ cab }) => cab.number === columnOfRow[row]);
+    if (candidate) chosen.set(seeker, [...(chosen.get(seeker) ?? []), candidate]);
+  }
+  return chosen;
+}
+
+function placesOf(seeker: Seeker): Place[] {
+  const { candidates, greedy, ride } = seeker;
+  const known = new Set(candidates.map(({ cab }) => cab));
+  const options = [...candidates, ...greedy.filter(({ cab }) => !known.has(cab))];
+  const count = Math.min(ride.places, options.length);
+  return Array.from({ length: count }, (_, earlier) => ({ seeker, tier: earlier + 1, options }));
+}
+
+/** A row per place, a column per driver. */
+function problemOf(places: readonly Place[], columns: number): AssignmentProblem {
+  const edges = places.flatMap(({ options }) => options);
+  const rowStart = new Int32Array(places.length + 1);
+  let end = 0;
+  for (const [row, { options }] of places.entries()) rowStart[row + 1] = end += options.length;
+  return {
+    rows: places.length,
+    columns,
+    rowStart,
+    column: Int32Array.from(edges, ({ cab }) => cab.number),
+    cost: Float64Array.from(edges, ({ etaS }) => etaS),
+    tier: Int32Array.from(places, ({ tier }) => tier),
+  };
+}
+
+function pairingsOf({ ride }: Seeker, chosen: readonly Candidate[]): Pairing[] {
+  return chosen.toSorted(byEta).map(({ cab, etaS }) => ({
+    rideId: ride.rideId,
+    driverId: cab.driverId,
+    pickupEtaS: etaS,
+  }));
+}

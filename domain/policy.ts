@@ -1,0 +1,161 @@
+/**
+ * A region's policy: the versioned settings its dispatch runs under.
+ *
+ * Durations are milliseconds of wall time, distances metres, speeds metres per second. A ride keeps the
+ * version it was requested under, an offer the one it was made under.
+ */
+export interface Policy {
+  /** How a round turns candidates into pairs: each ride its nearest driver, or the cheapest overall pairing. */
+  readonly matching: 'nearest' | 'batch';
+  /** Least time between the starts of two rounds of a region; a longer one lets `batch` see more rides at once. */
+  readonly roundIntervalMs: number;
+  /** Nearest drivers considered for each ride in a round. */
+  readonly candidatesMax: number;
+
+  /** How long a ride searches before it ends as `no_drivers_available`. */
+  readonly patienceMs: number;
+  /** Offers a ride may use up before it ends as `no_drivers_available`. */
+  readonly offersMax: number;
+  /** Drivers who may hold an offer of the same ride at the same time. */
+  readonly parallelOffers: number;
+  /** The search radius of a ride's first round; each round that finds nobody adds a step, up to the maximum. */
+  readonly searchRadiusM: number;
+  readonly searchRadiusStepM: number;
+  readonly searchRadiusMaxM: number;
+  /** Wait before a ride that found nobody is looked at again; doubles each time, up to the maximum. */
+  readonly retryMs: number;
+  readonly retryMaxMs: number;
+
+  /** First term of a lease: how long the offer has to reach the device. */
+  readonly deliveryTtlMs: number;
+  /** Term after the device's acknowledgement: how long the driver has to decide. */
+  readonly decisionTtlMs: number;
+  /** No renewal moves a lease's end past its grant plus this. */
+  readonly maxLifetimeMs: number;
+  /** An offer that the device hasn't acknowledged is pushed again after this. */
+  readonly pushRetryMs: number;
+
+  /** How often drivers' apps are asked to send a position. */
+  readonly positionIntervalMs: number;
+  /** A driver whose last position is older than this isn't offered rides. */
+  readonly positionStaleMs: number;
+  /** An available driver not seen for this long goes offline. */
+  readonly presenceGraceMs: number;
+
+  /** Road distance ÷ great-circle distance. */
+  readonly detourFactor: number;
+  /** Average driving speed. */
+  readonly speedMps: number;
+}
+
+/** What a region runs under until its fleet sets its own. Times are those of a street-hail fleet in a large city. */
+export const defaultPolicy: Policy = {
+  matching: 'batch',
+  roundIntervalMs: 500,
+  candidatesMax: 20,
+  patienceMs: 300_000,
+  offersMax: 15,
+  parallelOffers: 1,
+  searchRadiusM: 2_000,
+  searchRadiusStepM: 1_000,
+  searchRadiusMaxM: 8_000,
+  retryMs: 2_000,
+  retryMaxMs: 15_000,
+  deliveryTtlMs: 4_000,
+  decisionTtlMs: 15_000,
+  maxLifetimeMs: 30_000,
+  pushRetryMs: 1_000,
+  positionIntervalMs: 4_000,
+  positionStaleMs: 15_000,
+  presenceGraceMs: 30_000,
+  detourFactor: 1.3,
+  speedMps: 6.5,
+};
+
+/** Bounds of each number: below or above, the value is a mistake and not a preference. */
+export const policyBounds: Readonly<
+  Record<Exclude<keyof Policy, 'matching'>, { min: number; max: number; integer: boolean }>
+> = {
+  roundIntervalMs: { min: 0, max: 60_000, integer: true },
+  candidatesMax: { min: 1, max: 200, integer: true },
+  patienceMs: { min: 100, max: 86_400_000, integer: true },
+  offersMax: { min: 1, max: 100, integer: true },
+  parallelOffers: { min: 1, max: 10, integer: true },
+  searchRadiusM: { min: 1, max: 200_000, integer: false },
+  searchRadiusStepM: { min: 0, max: 200_000, integer: false },
+  searchRadiusMaxM: { min: 1, max: 200_000, integer: false },
+  retryMs: { min: 10, max: 3_600_000, integer: true },
+  retryMaxMs: { min: 10, max: 3_600_000, integer: true },
+  deliveryTtlMs: { min: 250, max: 600_000, integer: true },
+  decisionTtlMs: { min: 100, max: 3_600_000, integer: true },
+  maxLifetimeMs: { min: 250, max: 7_200_000, integer: true },
+  pushRetryMs: { min: 10, max: 60_000, integer: true },
+  positionIntervalMs: { min: 100, max: 600_000, integer: true },
+  positionStaleMs: { min: 300, max: 3_600_000, integer: true },
+  presenceGraceMs: { min: 300, max: 86_400_000, integer: true },
+  detourFactor: { min: 1, max: 5, integer: false },
+  speedMps: { min: 0.1, max: 100_000, integer: false },
+};
+
+export interface PolicyProblem {
+  readonly setting: keyof Policy;
+  readonly problem: string;
+}
+
+/** Everything wrong with a policy, each named by its setting; empty when it may run. */
+export function policyProblems(policy: Policy): PolicyProblem[] {
+  const problems: PolicyProblem[] = [];
+  if (policy.matching !== 'nearest' && policy.matching !== 'batch') {
+    problems.push({ setting: 'matching', problem: 'must be "nearest" or "batch"' });
+  }
+  for (const setting of Object.keys(policyBounds) as (keyof typeof policyBounds)[]) {
+    const { min, max, integer } = policyBounds[setting];
+    const value = policy[setting];
+    if (typeof value !== 'number' || !Number.isFinite(value) || value < min || value > max) {
+      problems.push({ setting, problem: `must be a number from ${min} to ${max}` });
+    } else if (integer && !Number.isInteger(value)) {
+      problems.push({ setting, problem: 'must be a whole number' });
+    }
+  }
+  return problems.length > 0 ? problems : relationProblems(policy);
+}
+
+/** Settings that are each plausible and together can't work. */
+function relationProblems(policy: Policy): PolicyProblem[] {
+  const problems: PolicyProblem[] = [];
+  const require = (holds: boolean, setting: keyof Policy, problem: string): void => {
+    if (!holds) problems.push({ setting, problem });
+  };
+  require(
+    policy.deliveryTtlMs > policy.pushRetryMs,
+    'deliveryTtlMs',
+    'must be longer than pushRetryMs, or a lost push is never repeated',
+  );
+  require(
+    policy.maxLifetimeMs >= policy.deliveryTtlMs + policy.decisionTtlMs,
+    'maxLifetimeMs',
+    'must be at least deliveryTtlMs + decisionTtlMs, or a late delivery cuts the decision short',
+  );
+  require(
+    policy.searchRadiusMaxM >= policy.searchRadiusM,
+    'searchRadiusMaxM',
+    'must be at least searchRadiusM',
+  );
+  require(policy.retryMaxMs >= policy.retryMs, 'retryMaxMs', 'must be at least retryMs');
+  require(
+    policy.positionStaleMs >= 2 * policy.positionIntervalMs,
+    'positionStaleMs',
+    'must be at least twice positionIntervalMs, or one late position hides a driver',
+  );
+  require(
+    policy.presenceGraceMs >= policy.positionIntervalMs,
+    'presenceGraceMs',
+    'must be at least positionIntervalMs, or drivers go offline between two positions',
+  );
+  require(
+    policy.offersMax >= policy.parallelOffers,
+    'offersMax',
+    'must be at least parallelOffers',
+  );
+  return problems;
+}

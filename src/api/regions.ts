@@ -1,0 +1,213 @@
+import { z } from 'zod';
+import { defaultPolicy, policyBounds, policyProblems, type Policy } from '../../domain/policy.ts';
+import type { Sql } from '../database/connection.ts';
+import { regionById, type ApiDeps, type App } from './context.ts';
+import { ApiProblem } from './problem.ts';
+import { FleetId, FleetIdParams, Point } from './schemas.ts';
+
+const RADIUS_MAX_M = 500_000;
+
+const RegionBody = z.strictObject({
+  name: z
+    .string()
+    .regex(/^[^\p{C}]{1,200}$/u, 'must be 1–200 characters, none of them a control character')
+    .meta({ examples: ['Manhattan'] }),
+  center: Point,
+  radiusM: z.number().positive().max(RADIUS_MAX_M).meta({ description: 'Pickups lie within.', examples: [12_000] }),
+});
+type RegionBody = z.infer<typeof RegionBody>;
+
+const Region = z
+  .object({ id: FleetId, ...RegionBody.shape, policyVersion: z.int() })
+  .meta({ id: 'Region', description: 'A city.' });
+
+// Bounds are shown here and checked with the rest of the policy, so that one answer names all that is wrong.
+const settings = Object.fromEntries(
+  Object.entries(policyBounds).map(([setting, { min, max, integer }]) => [
+    setting,
+    z.number().meta({ minimum: min, maximum: max, ...(integer && { type: 'integer' }) }),
+  ]),
+) as Record<keyof typeof policyBounds, z.ZodNumber>;
+const PolicySettings = z.strictObject({ matching: z.enum(['nearest', 'batch']), ...settings });
+
+const PolicyBody = PolicySettings.partial()
+  .extend({
+    version: z
+      .int()
+      .optional()
+      .meta({ description: 'The version this change is based on; refused if there is a newer one.' }),
+  })
+  .meta({ id: 'PolicyChange', examples: [{ decisionTtlMs: 20_000, maxLifetimeMs: 40_000 }] });
+
+const VersionedPolicy = z
+  .object({ version: z.int(), ...PolicySettings.shape })
+  .meta({ id: 'Policy', description: 'The settings that a region’s dispatch runs under. Milliseconds, metres, m/s.', examples: [{ version: 1, ...defaultPolicy }] });
+
+export function regionRoutes(app: App, deps: ApiDeps): void {
+  putRegion(app, deps);
+  getRegion(app, deps);
+  getPolicy(app, deps);
+  putPolicy(app, deps);
+}
+
+function putRegion(app: App, { database, regions, newRegionPolicy }: ApiDeps): void {
+  app.put(
+    '/regions/:id',
+    {
+      schema: {
+        operationId: 'putRegion',
+        tags: ['regions'],
+        summary: 'Create a region, or change its name, center or radius',
+        description: 'A new region runs under the service’s policy for new regions, which becomes its version 1.',
+        params: FleetIdParams,
+        body: RegionBody,
+        response: { 200: Region, 201: Region },
+      },
+      config: { roles: ['ops'] },
+    },
+    async ({ params: { id }, body, identity }, reply) => {
+      const { created, policyVersion } = await saveRegion(database.cold, id, body, {
+        policy: newRegionPolicy,
+        by: identity.sub,
+      });
+      regions.forget();
+      return reply.code(created ? 201 : 200).send({ id, ...body, policyVersion });
+    },
+  );
+}
+
+function getRegion(app: App, { regions }: ApiDeps): void {
+  app.get(
+    '/regions/:id',
+    {
+      schema: {
+        operationId: 'getRegion',
+        tags: ['regions'],
+        summary: 'A region',
+        params: FleetIdParams,
+        response: { 200: Region },
+      },
+      config: { roles: ['ops'], problems: ['region_not_found'] },
+    },
+    async ({ params }) => {
+      const { id, name, center, radiusM, policyVersion } = await regionById(regions, params.id);
+      return { id, name, center, radiusM, policyVersion };
+    },
+  );
+}
+
+function getPolicy(app: App, { regions }: ApiDeps): void {
+  app.get(
+    '/regions/:id/policy',
+    {
+      schema: {
+        operationId: 'getPolicy',
+        tags: ['regions'],
+        summary: 'The policy a region runs under',
+        params: FleetIdParams,
+        response: { 200: VersionedPolicy },
+      },
+      config: { roles: ['ops'], problems: ['region_not_found'] },
+    },
+    async ({ params }) => {
+      const { policyVersion, policy } = await regionById(regions, params.id);
+      return { version: policyVersion, ...policy };
+    },
+  );
+}
+
+function putPolicy(app: App, { database, regions }: ApiDeps): void {
+  app.put(
+    '/regions/:id/policy',
+    {
+      schema: {
+        operationId: 'putPolicy',
+        tags: ['regions'],
+        summary: 'Change a region’s policy',
+        description:
+          'Settings that are left out stay as they are. A change makes a new version; rides and offers keep the ' +
+          'version they were made under. Repeating a change changes nothing. Other processes follow within two seconds.',
+        params: FleetIdParams,
+        body: PolicyBody,
+        response: { 200: VersionedPolicy },
+      },
+      config: { roles: ['ops'], problems: ['region_not_found', 'policy_invalid', 'policy_version_changed'] },
+    },
+    async ({ params: { id }, body: { version, ...change }, identity }) => {
+      const saved = await savePolicy(database.cold, id, { change, basedOn: version ?? null, by: identity.sub });
+      regions.forget();
+      return { version: saved.version, ...saved.policy };
+    },
+  );
+}
+
+/**
+ * Updated first and inserted only if that finds nothing: an insert that meets a conflict uses up a number all the
+ * same, and there are 4,095.
+ */
+function saveRegion(
+  sql: Sql,
+  id: string,
+  { name, center, radiusM }: RegionBody,
+  first: { readonly policy: Policy; readonly by: string },
+): Promise<{ created: boolean; policyVersion: number }> {
+  return sql.begin(async (transaction) => {
+    const change = transaction`name = ${name}, center_lat = ${center.lat}, center_lng = ${center.lng},
+      radius_m = ${radiusM}, updated_at = now()`;
+    const [known] = await transaction<{ policy_version: number }[]>`
+      update regions set ${change} where id = ${id} returning policy_version`;
+    if (known !== undefined) return { created: false, policyVersion: known.policy_version };
+    const [made] = await transaction<{ number: number; policy_version: number; created: boolean }[]>`
+      insert into regions (id, name, center_lat, center_lng, radius_m, policy_version)
+      values (${id}, ${name}, ${center.lat}, ${center.lng}, ${radiusM}, 1)
+      on conflict (id) do update set ${change}
+      returning number, policy_version, xmax = 0 as created`;
+    const { number, policy_version: policyVersion, created } = made!;
+    if (created) {
+      await transaction`insert into policies (region, version, document, created_by)
+        values (${number}, 1, ${transaction.json({ ...first.policy })}, ${first.by})`;
+    }
+    return { created, policyVersion };
+  });
+}
+
+interface PolicyChange {
+  readonly change: { readonly [setting in keyof Policy]?: Policy[setting] | undefined };
+  readonly basedOn: number | null;
+  readonly by: string;
+}
+
+/** The region's row is held from reading the policy to writing it: of two changes at once, the second sees the first. */
+function savePolicy(
+  sql: Sql,
+  id: string,
+  { change, basedOn, by }: PolicyChange,
+): Promise<{ version: number; policy: Policy }> {
+  return sql.begin(async (transaction) => {
+    const [region] = await transaction<{ number: number; policy_version: number }[]>`
+      select number, policy_version from regions where id = ${id} for no key update`;
+    if (region === undefined) throw new ApiProblem('region_not_found');
+    const [current] = await transaction<{ document: Policy }[]>`
+      select document from policies where region = ${region.number} and version = ${region.policy_version}`;
+    const policy = changed(current!.document, change);
+    if (policy === current!.document) return { version: region.policy_version, policy };
+    if (basedOn !== null && basedOn !== region.policy_version) {
+      throw new ApiProblem('policy_version_changed', { detail: `the policy has version ${region.policy_version}` });
+    }
+    const version = region.policy_version + 1;
+    await transaction`insert into policies (region, version, document, created_by)
+      values (${region.number}, ${version}, ${transaction.json({ ...policy })}, ${by})`;
+    await transaction`update regions set policy_version = ${version}, updated_at = now() where number = ${region.number}`;
+    return { version, policy };
+  });
+}
+
+/** The policy itself when the change changes nothing. Throws `policy_invalid` for what couldn't run. */
+function changed(policy: Policy, change: PolicyChange['change']): Policy {
+  const changedTo = { ...policy, ...change } as Policy;
+  const names = Object.keys(changedTo) as (keyof Policy)[];
+  if (names.every((name) => changedTo[name] === policy[name])) return policy;
+  const errors = policyProblems(changedTo).map(({ setting, problem }) => ({ path: `body.${setting}`, message: problem }));
+  if (errors.length > 0) throw new ApiProblem('policy_invalid', { errors });
+  return changedTo;
+}

@@ -1,0 +1,351 @@
+import { z } from 'zod';
+import { greatCircleM } from '../../domain/geo.ts';
+import { greatCircleTravelTime } from '../../domain/travel-time.ts';
+import type { Identity } from '../auth.ts';
+import { newId, regionOf } from '../leasing/ids.ts';
+import type { NewRide, RideStep } from '../leasing/transitions.ts';
+import { findOffer, findPairing, findRide, listRides, rideTimeline, type RideRecord } from '../records.ts';
+import type { Region } from '../regions.ts';
+import { regionById, regionByNumber, type ApiDeps, type App } from './context.ts';
+import { accepted, ApiProblem } from './problem.ts';
+import { cursorOf, IdempotencyHeaders, idempotencyOf, pageOf, pageQuery } from './requests.ts';
+import * as schemas from './schemas.ts';
+
+const DEFAULT_VEHICLE_CLASS = 'economy';
+/** A region's radius that was computed from its pickups shall hold the farthest of them, roundings included. */
+const PICKUP_MARGIN_M = 1;
+
+const RideRequest = z
+  .strictObject({
+    regionId: schemas.FleetId,
+    riderId: schemas.FleetId,
+    pickup: schemas.Point,
+    dropoff: schemas.Point,
+    vehicleClass: schemas.VehicleClass.default(DEFAULT_VEHICLE_CLASS),
+  })
+  .meta({
+    id: 'RideRequest',
+    examples: [
+      {
+        regionId: 'nyc',
+        riderId: 'rider-1',
+        pickup: { lat: 40.7484, lng: -73.9857 },
+        dropoff: { lat: 40.7061, lng: -74.0087 },
+      },
+    ],
+  });
+type RideRequest = z.infer<typeof RideRequest>;
+
+export function rideRoutes(app: App, deps: ApiDeps): void {
+  requestRide(app, deps);
+  getRide(app, deps);
+  getRides(app, deps);
+  getTimeline(app, deps);
+  cancelRide(app, deps);
+  takeStep(app, deps, { path: 'arrive', status: 'driver_arrived', summary: 'The driver is at the pickup' });
+  takeStep(app, deps, { path: 'start', status: 'in_progress', summary: 'The rider is in the car' });
+  takeStep(app, deps, { path: 'complete', status: 'completed', summary: 'The ride is over, the driver free again' });
+  offerRide(app, deps);
+}
+
+function requestRide(app: App, { database, regions, leasing }: ApiDeps): void {
+  app.post(
+    '/rides',
+    {
+      schema: {
+        operationId: 'requestRide',
+        tags: ['rides'],
+        summary: 'Request a ride',
+        description:
+          'Searching begins at once. With an `Idempotency-Key` the call may be repeated: it is answered with the ' +
+          'ride made first, as it is by then.',
+        headers: IdempotencyHeaders,
+        body: RideRequest,
+        response: { 201: schemas.Ride },
+      },
+      config: {
+        roles: ['rider', 'service', 'ops'],
+        problems: ['wrong_rider', 'region_not_found', 'pickup_outside_region', 'idempotency_key_reused'],
+        idempotent: true,
+      },
+    },
+    async (request, reply) => {
+      const { body, identity } = request;
+      if (identity.role === 'rider' && body.riderId !== identity.sub) throw new ApiProblem('wrong_rider');
+      const region = await regionById(regions, body.regionId);
+      checkPickup(region, body);
+      const ride: NewRide = {
+        rideId: newId(region.number),
+        riderId: body.riderId,
+        vehicleClass: body.vehicleClass,
+        pickup: body.pickup,
+        dropoff: body.dropoff,
+        policyVersion: region.policyVersion,
+        patienceMs: region.policy.patienceMs,
+        idempotency: idempotencyOf(request, askedOf(body)),
+      };
+      const answer = accepted(await leasing.request(region.number, ride));
+      reply.code(201);
+      if (!answer.replayed) return newRide(region, ride, answer.requested_at);
+      reply.header('idempotency-replayed', 'true');
+      return (await findRide(database, region, answer.ride_id))!;
+    },
+  );
+}
+
+function checkPickup(region: Region, { pickup }: RideRequest): void {
+  const distanceM = greatCircleM(region.center, pickup);
+  if (distanceM <= region.radiusM + PICKUP_MARGIN_M) return;
+  throw new ApiProblem('pickup_outside_region', {
+    detail: `the pickup is ${Math.round(distanceM)} m from the region’s center, its radius is ${region.radiusM} m`,
+  });
+}
+
+const askedOf = ({ regionId, riderId, pickup, dropoff, vehicleClass }: RideRequest): (string | number)[] => [
+  regionId,
+  riderId,
+  pickup.lat,
+  pickup.lng,
+  dropoff.lat,
+  dropoff.lng,
+  vehicleClass,
+];
+
+/** What the records say of a ride that was just made, without asking them. */
+function newRide(region: Region, ride: NewRide, requestedAt: Date): RideRecord {
+  return {
+    id: ride.rideId,
+    regionId: region.id,
+    riderId: ride.riderId,
+    status: 'searching',
+    vehicleClass: ride.vehicleClass,
+    pickup: ride.pickup,
+    dropoff: ride.dropoff,
+    requestedAt: requestedAt.toISOString(),
+    patienceUntil: new Date(requestedAt.getTime() + ride.patienceMs).toISOString(),
+    offersMade: 0,
+    assignment: null,
+    cancellation: null,
+    endedAt: null,
+    policyVersion: ride.policyVersion,
+    version: 1,
+    updatedAt: requestedAt.toISOString(),
+  };
+}
+
+function getRide(app: App, deps: ApiDeps): void {
+  app.get(
+    '/rides/:id',
+    {
+      schema: {
+        operationId: 'getRide',
+        tags: ['rides'],
+        summary: 'A ride',
+        description: 'Riders see their own, drivers those assigned to them.',
+        params: schemas.ServerIdParams,
+        response: { 200: schemas.Ride },
+      },
+      config: { roles: ['rider', 'driver', 'service', 'ops'], problems: ['ride_not_found', 'wrong_rider', 'wrong_driver'] },
+    },
+    async ({ params, identity }) => (await visibleRide(deps, params.id, identity)).ride,
+  );
+}
+
+function getRides(app: App, { database, regions }: ApiDeps): void {
+  app.get(
+    '/rides',
+    {
+      schema: {
+        operationId: 'listRides',
+        tags: ['rides'],
+        summary: 'A region’s rides, the newest first',
+        querystring: z.strictObject({
+          regionId: schemas.FleetId,
+          status: schemas.RideStatus.optional(),
+          ...pageQuery(/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/),
+        }),
+        response: { 200: pageOf(schemas.Ride) },
+      },
+      config: { roles: ['service', 'ops'], problems: ['region_not_found'] },
+    },
+    async ({ query: { regionId, status, cursor, limit } }) => {
+      const region = await regionById(regions, regionId);
+      const page = await listRides(database, region, { status: status ?? null, before: cursor ?? null, limit });
+      return { items: page.items, nextCursor: cursorOf(page.after) };
+    },
+  );
+}
+
+function getTimeline(app: App, deps: ApiDeps): void {
+  app.get(
+    '/rides/:id/timeline',
+    {
+      schema: {
+        operationId: 'getTimeline',
+        tags: ['rides'],
+        summary: 'Everything that happened to a ride, in order',
+        params: schemas.ServerIdParams,
+        response: { 200: z.object({ items: z.array(schemas.TimelineEntry) }) },
+      },
+      config: { roles: ['rider', 'driver', 'service', 'ops'], problems: ['ride_not_found', 'wrong_rider', 'wrong_driver'] },
+    },
+    async ({ params, identity }) => {
+      const { region, ride } = await visibleRide(deps, params.id, identity);
+      return { items: await rideTimeline(deps.database, region, ride.id) };
+    },
+  );
+}
+
+function cancelRide(app: App, deps: ApiDeps): void {
+  app.post(
+    '/rides/:id/cancel',
+    {
+      schema: {
+        operationId: 'cancelRide',
+        tags: ['rides'],
+        summary: 'Cancel a ride; as its driver, give it back',
+        description:
+          'By its rider, or by the fleet: the ride ends, its offers are withdrawn and its driver is free again. By ' +
+          'its driver: the ride searches again, without that driver. Possible until the rider is in the car; ' +
+          'repeated, it is answered as the first time.',
+        params: schemas.ServerIdParams,
+        body: z.strictObject({ reasonCode: schemas.ReasonCode }),
+        response: { 200: schemas.Ride },
+      },
+      config: {
+        roles: ['rider', 'driver', 'service', 'ops'],
+        problems: ['ride_not_found', 'wrong_rider', 'wrong_driver', 'ride_in_progress', 'ride_over'],
+      },
+    },
+    async ({ params: { id: rideId }, body: { reasonCode: reason }, identity }) => {
+      const region = await regionByNumber(deps.regions, regionOf(rideId), 'ride_not_found');
+      if (identity.role === 'driver') return giveBack(deps, region, { rideId, driverId: identity.sub, reason });
+      const isRider = identity.role === 'rider';
+      const riderId = isRider ? identity.sub : null;
+      const source = isRider ? 'rider' : 'operator';
+      accepted(await deps.leasing.cancel(region.number, { rideId, riderId, source, reason }));
+      return (await findRide(deps.database, region, rideId))!;
+    },
+  );
+}
+
+async function giveBack(
+  { database, regions, leasing }: ApiDeps,
+  region: Region,
+  { rideId, driverId, reason }: { rideId: string; driverId: string; reason: string },
+): Promise<RideRecord> {
+  const ride = await findRide(database, region, rideId);
+  if (ride === null) throw new ApiProblem('ride_not_found');
+  const { patienceMs } = await regions.policy(region.number, ride.policyVersion);
+  accepted(await leasing.unassign(region.number, { rideId, driverId, reason, patienceMs }));
+  return asSeenByDriver((await findRide(database, region, rideId))!, driverId);
+}
+
+function takeStep(
+  app: App,
+  { database, regions, leasing }: ApiDeps,
+  { path, status, summary }: { path: string; status: RideStep; summary: string },
+): void {
+  app.post(
+    `/rides/:id/${path}`,
+    {
+      schema: {
+        operationId: `${path}Ride`,
+        tags: ['rides'],
+        summary,
+        description: 'By the assigned driver alone. Repeated, it is answered as the first time.',
+        params: schemas.ServerIdParams,
+        body: schemas.NoBody,
+        response: { 200: schemas.Ride },
+      },
+      config: { roles: ['driver'], problems: ['ride_not_found', 'wrong_driver', 'ride_cancelled', 'wrong_phase'] },
+    },
+    async ({ params: { id: rideId }, identity: { sub: driverId } }) => {
+      const region = await regionByNumber(regions, regionOf(rideId), 'ride_not_found');
+      accepted(await leasing.advance(region.number, { rideId, driverId, status }));
+      return asSeenByDriver((await findRide(database, region, rideId))!, driverId);
+    },
+  );
+}
+
+function offerRide(app: App, deps: ApiDeps): void {
+  app.post(
+    '/rides/:id/offers',
+    {
+      schema: {
+        operationId: 'offerRide',
+        tags: ['rides', 'offers'],
+        summary: 'Lease a driver for a ride and push the offer',
+        description:
+          'For fleets that match by themselves. The answer holds the lease token: whoever has it confirms for the ' +
+          'driver, or releases. With an `Idempotency-Key` a repetition is answered with the offer made first, as it ' +
+          'is by then.',
+        params: schemas.ServerIdParams,
+        headers: IdempotencyHeaders,
+        body: z.strictObject({ driverId: schemas.FleetId }),
+        response: { 201: schemas.Offer },
+      },
+      config: {
+        roles: ['service', 'ops'],
+        problems: [
+          'ride_not_found',
+          'driver_not_found',
+          'ride_not_searching',
+          'driver_unavailable',
+          'ride_fully_offered',
+          'idempotency_key_reused',
+        ],
+        idempotent: true,
+      },
+    },
+    async (request, reply) => {
+      const region = await regionByNumber(deps.regions, regionOf(request.params.id), 'ride_not_found');
+      const pair = { rideId: request.params.id, driverId: request.body.driverId };
+      const idempotency = idempotencyOf(request, [pair.rideId, pair.driverId]);
+      const { offerId, leaseToken, replayed } = await lease(deps, region, pair, idempotency);
+      if (replayed) reply.header('idempotency-replayed', 'true');
+      const offer = (await findOffer(deps.database, region, offerId))!;
+      return reply.code(201).send({ ...offer, leaseToken: leaseToken ?? offer.leaseToken });
+    },
+  );
+}
+
+async function lease(
+  { database, leasing }: ApiDeps,
+  region: Region,
+  pair: { readonly rideId: string; readonly driverId: string },
+  idempotency: ReturnType<typeof idempotencyOf>,
+): Promise<{ offerId: string; leaseToken: string | null; replayed: boolean }> {
+  const found = await findPairing(database, region, pair.rideId, pair.driverId);
+  if (found === null) throw new ApiProblem('ride_not_found');
+  const { pickup, dropoff, position } = found;
+  const pickupEtaS = position === null ? 0 : greatCircleTravelTime(region.policy).etaS(position, pickup);
+  const ask = { ...pair, pickup, dropoff, pickupEtaS };
+  const terms = { ...region.policy, policyVersion: region.policyVersion };
+  if (idempotency !== null) {
+    const answer = await leasing.offerOnce(region.number, ask, terms, idempotency);
+    if ('refused' in answer) throw new ApiProblem(answer.refused);
+    return { ...answer, leaseToken: null };
+  }
+  const answer = await leasing.offerOne(region.number, ask, terms);
+  if ('refused' in answer) throw new ApiProblem(answer.refused);
+  return { offerId: answer.offerId, leaseToken: answer.leaseToken, replayed: false };
+}
+
+/** A ride, for whoever may see it: the others are told whose it isn't. */
+async function visibleRide(
+  { database, regions }: ApiDeps,
+  rideId: string,
+  identity: Identity,
+): Promise<{ region: Region; ride: RideRecord }> {
+  const region = await regionByNumber(regions, regionOf(rideId), 'ride_not_found');
+  const ride = await findRide(database, region, rideId);
+  if (ride === null) throw new ApiProblem('ride_not_found');
+  if (identity.role === 'rider' && ride.riderId !== identity.sub) throw new ApiProblem('wrong_rider');
+  if (identity.role === 'driver' && ride.assignment?.driverId !== identity.sub) throw new ApiProblem('wrong_driver');
+  return { region, ride };
+}
+
+/** A driver who gave the ride back may ask again, and shall not learn who has it now. */
+const asSeenByDriver = (ride: RideRecord, driverId: string): RideRecord =>
+  ride.assignment === null || ride.assignment.driverId === driverId ? ride : { ...ride, assignment: null };

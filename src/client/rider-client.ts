@@ -1,0 +1,57 @@
+import { randomUUID } from 'node:crypto';
+import type { Position, Ride } from './contract.ts';
+import { Rest, type RestOptions } from './rest.ts';
+
+export interface RideRequest {
+  readonly regionId: string;
+  readonly riderId: string;
+  readonly pickup: Position;
+  readonly dropoff: Position;
+  readonly vehicleClass?: string;
+}
+
+/** One thing that happened to a ride; what else it carries depends on its type. */
+export interface TimelineEntry {
+  readonly type: string;
+  readonly at: string;
+  readonly [detail: string]: unknown;
+}
+
+/**
+ * What a rider's app or its backend needs (token roles `rider` and `service`). Every call has a deadline and throws
+ * `Problem` when refused, `Unreachable` when nobody answered in time; calls that may be repeated are, until then.
+ */
+export class RiderClient {
+  readonly #rest: Rest;
+
+  constructor(options: RestOptions) {
+    this.#rest = new Rest(options);
+  }
+
+  /**
+   * Requests a ride. The key makes the call repeatable: the service answers the same key with the same ride. One is
+   * made for each call; pass your own to go on with a request whose outcome you never heard.
+   */
+  request(ride: RideRequest, idempotencyKey: string = randomUUID()): Promise<Ride> {
+    return this.#rest.call({ method: 'POST', path: '/v1/rides', body: ride, idempotencyKey, repeatable: true });
+  }
+
+  get(rideId: string): Promise<Ride> {
+    return this.#rest.call({ method: 'GET', path: ridePath(rideId), repeatable: true });
+  }
+
+  /** Refused with `ride_in_progress` or `ride_over` once it is too late. */
+  cancel(rideId: string, reasonCode: string): Promise<Ride> {
+    return this.#rest.call({ method: 'POST', path: `${ridePath(rideId)}/cancel`, body: { reasonCode }, repeatable: true });
+  }
+
+  timeline(rideId: string): Promise<{ items: TimelineEntry[] }> {
+    return this.#rest.call({ method: 'GET', path: `${ridePath(rideId)}/timeline`, repeatable: true });
+  }
+
+  close(): void {
+    this.#rest.close();
+  }
+}
+
+const ridePath = (rideId: string): string => `/v1/rides/${encodeURIComponent(rideId)}`;

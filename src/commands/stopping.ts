@@ -1,0 +1,21 @@
+/** How a long-running command ends: by SIGTERM or SIGINT, in order, and within a bound. */
+export const DRAIN_DEADLINE_MS = 10_000;
+
+/** Resolves when the process is asked to stop. A parent that goes away counts, if it talks to us. */
+export function askedToStop(): Promise<string> {
+  return new Promise((resolve) => {
+    process.once('SIGTERM', () => resolve('SIGTERM'));
+    process.once('SIGINT', () => resolve('SIGINT'));
+    process.once('disconnect', () => resolve('the parent is gone'));
+  });
+}
+
+/** Runs `drain`; a process that can't finish it within the deadline ends with exit code 1. */
+export async function drainWithin(drain: () => Promise<void>, say: (text: string) => void): Promise<void> {
+  const overdue = setTimeout(() => {
+    say(`not drained within ${DRAIN_DEADLINE_MS / 1000} s: leaving`);
+    process.exit(1);
+  }, DRAIN_DEADLINE_MS);
+  await drain();
+  clearTimeout(overdue);
+}

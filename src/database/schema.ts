@@ -1,0 +1,367 @@
+/**
+ * The tables, and why each is shaped as it is. `migrations/` is generated from this file; the functions that
+ * change the hot tables are the .sql files of `src/leasing/`.
+ *
+ * Every key starts with the region and every statement stays within one, so that the schema distributes by
+ * region. `region` is the region's number: two bytes in each key instead of the fleet's own string.
+ */
+import { sql } from 'drizzle-orm';
+import {
+  bigint,
+  check,
+  customType,
+  doublePrecision,
+  foreignKey,
+  index,
+  integer,
+  jsonb,
+  pgTable,
+  primaryKey,
+  real,
+  smallint,
+  text,
+  timestamp,
+  unique,
+  uniqueIndex,
+  uuid,
+} from 'drizzle-orm/pg-core';
+import type { Policy } from '../../domain/policy.ts';
+
+const bytea = customType<{ data: Buffer }>({ dataType: () => 'bytea' });
+const moment = (name: string) => timestamp(name, { withTimezone: true, mode: 'date' });
+
+/** A city. Its number is in the ids of its rides and offers (12 bits of a UUIDv7), so an id alone tells where it lives. */
+export const regions = pgTable(
+  'regions',
+  {
+    number: smallint('number').primaryKey().generatedAlwaysAsIdentity({ minValue: 1, maxValue: 4095 }),
+    id: text('id').notNull().unique(),
+    name: text('name').notNull(),
+    centerLat: doublePrecision('center_lat').notNull(),
+    centerLng: doublePrecision('center_lng').notNull(),
+    radiusM: doublePrecision('radius_m').notNull(),
+    policyVersion: integer('policy_version').notNull(),
+    createdAt: moment('created_at').notNull().defaultNow(),
+    updatedAt: moment('updated_at').notNull().defaultNow(),
+  },
+  (t) => [check('regions_id_form', sql`${t.id} ~ '^[A-Za-z0-9_-]{1,64}$'`)],
+);
+
+/** Every version of every region's policy: rides and offers name the one they ran under. */
+export const policies = pgTable(
+  'policies',
+  {
+    region: smallint('region')
+      .notNull()
+      .references(() => regions.number),
+    version: integer('version').notNull(),
+    document: jsonb('document').$type<Policy>().notNull(),
+    createdAt: moment('created_at').notNull().defaultNow(),
+    createdBy: text('created_by').notNull(),
+  },
+  (t) => [primaryKey({ columns: [t.region, t.version] })],
+);
+
+/** Who drives where. The one table keyed by the driver alone: it is how a driver's region is found. */
+export const drivers = pgTable(
+  'drivers',
+  {
+    id: text('id').primaryKey(),
+    region: smallint('region')
+      .notNull()
+      .references(() => regions.number),
+    vehicleClass: text('vehicle_class').notNull(),
+    version: integer('version').notNull().default(1),
+    createdAt: moment('created_at').notNull().defaultNow(),
+    updatedAt: moment('updated_at').notNull().defaultNow(),
+  },
+  (t) => [check('drivers_id_form', sql`${t.id} ~ '^[A-Za-z0-9_-]{1,64}$'`)],
+);
+
+/**
+ * The hot row: what a driver is doing now, with the live lease term. Narrow, with room on its page and no index
+ * beside the key, so that each change of it is a HOT update (with a key on the fence none was).
+ */
+export const driverState = pgTable(
+  'driver_state',
+  {
+    region: smallint('region').notNull(),
+    driverId: text('driver_id').notNull(),
+    /** `offline`, `available`, `leased`, `assigned`. */
+    status: text('status').notNull(),
+    vehicleClass: text('vehicle_class').notNull(),
+    /** The ride that holds the driver: while leased, and on while assigned. */
+    leasedToRideId: uuid('leased_to_ride_id'),
+    /** The offer whose term this is: while leased, and on while assigned. */
+    offerId: uuid('offer_id'),
+    /** Random, 128 bits, base64url. Only its hash outlives the term. */
+    leaseToken: text('lease_token'),
+    leaseGrantedAt: moment('lease_granted_at'),
+    /** When the device acknowledged the offer; null until then. */
+    leaseReceivedAt: moment('lease_received_at'),
+    leaseExpiresAt: moment('lease_expires_at'),
+    /** +1 at every grant, never reused, kept when the driver changes region. */
+    fence: bigint('fence', { mode: 'number' }).notNull().default(0),
+    /** +1 at every change. */
+    version: bigint('version', { mode: 'number' }).notNull().default(1),
+    /** The last time recorded on this driver: no later transition is dated before it. */
+    updatedAt: moment('updated_at').notNull(),
+  },
+  (t) => [
+    primaryKey({ columns: [t.region, t.driverId] }),
+    check('driver_state_status', sql`${t.status} in ('offline', 'available', 'leased', 'assigned')`),
+    check(
+      'driver_state_held',
+      sql`(${t.status} in ('leased', 'assigned')) = (${t.leasedToRideId} is not null) and (${t.leasedToRideId} is null) = (${t.offerId} is null)`,
+    ),
+    check(
+      'driver_state_term',
+      sql`(${t.status} = 'leased') = (${t.leaseToken} is not null) and (${t.leaseToken} is null) = (${t.leaseExpiresAt} is null) and (${t.leaseToken} is null) = (${t.leaseGrantedAt} is null) and (${t.leaseReceivedAt} is null or ${t.leaseToken} is not null)`,
+    ),
+    check('driver_state_term_ends_after_grant', sql`${t.leaseExpiresAt} > ${t.leaseGrantedAt}`),
+  ],
+);
+
+/**
+ * Where drivers are and when they were last seen. Unlogged (its migration says so): after a crash it is empty and
+ * drivers fill it again within seconds. `cell` is the grid cell of the position (domain/geo.ts).
+ */
+export const driverPresence = pgTable(
+  'driver_presence',
+  {
+    region: smallint('region').notNull(),
+    driverId: text('driver_id').notNull(),
+    seenAt: moment('seen_at').notNull(),
+    positionAt: moment('position_at'),
+    lat: doublePrecision('lat'),
+    lng: doublePrecision('lng'),
+    cell: bigint('cell', { mode: 'number' }),
+  },
+  (t) => [
+    primaryKey({ columns: [t.region, t.driverId] }),
+    index('driver_presence_by_cell').on(t.region, t.cell),
+    check(
+      'driver_presence_position',
+      sql`(${t.positionAt} is null) = (${t.lat} is null) and (${t.lat} is null) = (${t.lng} is null) and (${t.lat} is null) = (${t.cell} is null)`,
+    ),
+  ],
+);
+
+/**
+ * One row per region, unlogged like the positions and so lost together with them: rides aren't given up before
+ * drivers have had time to send their positions again.
+ */
+export const presenceEpochs = pgTable('presence_epochs', {
+  region: smallint('region').primaryKey(),
+  since: moment('since').notNull(),
+});
+
+export const rides = pgTable(
+  'rides',
+  {
+    region: smallint('region').notNull(),
+    id: uuid('id').notNull(),
+    riderId: text('rider_id').notNull(),
+    /** `searching`, `assigned`, `driver_arrived`, `in_progress`, `completed`, `cancelled`, `no_drivers_available`. */
+    status: text('status').notNull(),
+    vehicleClass: text('vehicle_class').notNull(),
+    pickupLat: doublePrecision('pickup_lat').notNull(),
+    pickupLng: doublePrecision('pickup_lng').notNull(),
+    dropoffLat: doublePrecision('dropoff_lat').notNull(),
+    dropoffLng: doublePrecision('dropoff_lng').notNull(),
+    policyVersion: integer('policy_version').notNull(),
+    requestedAt: moment('requested_at').notNull(),
+    /** The search ends here, unless an offer is still open then. */
+    patienceUntil: moment('patience_until').notNull(),
+    /** When a match round shall look at this ride; null when no round needs to. */
+    queueAt: moment('queue_at'),
+    /** Rounds in a row that found nobody: sets the radius and the wait. */
+    emptyRounds: integer('empty_rounds').notNull().default(0),
+    /** Offers out now, and in all. */
+    liveOffers: smallint('live_offers').notNull().default(0),
+    offersMade: smallint('offers_made').notNull().default(0),
+    /** Drivers who aren't offered this ride (again): they declined, let it lapse, or cancelled. */
+    excludedDriverIds: text('excluded_driver_ids')
+      .array()
+      .notNull()
+      .default(sql`'{}'::text[]`),
+    assignedDriverId: text('assigned_driver_id'),
+    assignedOfferId: uuid('assigned_offer_id'),
+    endedAt: moment('ended_at'),
+    cancelSource: text('cancel_source'),
+    cancelReason: text('cancel_reason'),
+    /** The status the ride was cancelled in. */
+    cancelPhase: text('cancel_phase'),
+    /** Number of the ride's last event. */
+    eventSeq: integer('event_seq').notNull(),
+    version: integer('version').notNull().default(1),
+    updatedAt: moment('updated_at').notNull(),
+  },
+  (t) => [
+    primaryKey({ columns: [t.region, t.id] }),
+    index('rides_queue')
+      .on(t.region, t.queueAt)
+      .where(sql`${t.queueAt} is not null`),
+    index('rides_open')
+      .on(t.region, t.id)
+      .where(sql`${t.endedAt} is null`),
+    check(
+      'rides_status',
+      sql`${t.status} in ('searching', 'assigned', 'driver_arrived', 'in_progress', 'completed', 'cancelled', 'no_drivers_available')`,
+    ),
+    check(
+      'rides_ended',
+      sql`(${t.status} in ('completed', 'cancelled', 'no_drivers_available')) = (${t.endedAt} is not null)`,
+    ),
+    check('rides_queued_only_while_searching', sql`${t.queueAt} is null or ${t.status} = 'searching'`),
+    check('rides_offers_only_while_searching', sql`${t.liveOffers} = 0 or ${t.status} = 'searching'`),
+    check('rides_searched_or_offered', sql`${t.status} <> 'searching' or ${t.queueAt} is not null or ${t.liveOffers} > 0`),
+    check('rides_offers_counted', sql`${t.liveOffers} between 0 and ${t.offersMade}`),
+    check(
+      'rides_driver',
+      sql`(${t.status} not in ('assigned', 'driver_arrived', 'in_progress', 'completed') or ${t.assignedDriverId} is not null) and (${t.status} not in ('searching', 'no_drivers_available') or ${t.assignedDriverId} is null) and (${t.assignedDriverId} is null) = (${t.assignedOfferId} is null)`,
+    ),
+    check(
+      'rides_cancelled',
+      sql`(${t.status} = 'cancelled') = (${t.cancelSource} is not null) and (${t.cancelSource} is null) = (${t.cancelReason} is null) and (${t.cancelSource} is null) = (${t.cancelPhase} is null) and (${t.cancelSource} is null or ${t.cancelSource} in ('rider', 'driver', 'operator', 'system'))`,
+    ),
+  ],
+);
+
+/**
+ * What a driver sees of a lease: one row for each term, from its grant to how it ended. Written when the term
+ * begins and when it ends; what happens in between is in `driver_state`.
+ */
+export const offers = pgTable(
+  'offers',
+  {
+    region: smallint('region').notNull(),
+    id: uuid('id').notNull(),
+    rideId: uuid('ride_id').notNull(),
+    driverId: text('driver_id').notNull(),
+    fence: bigint('fence', { mode: 'number' }).notNull(),
+    /** `pending`, `accepted`, `declined`, `expired`, `withdrawn`, `undeliverable`. */
+    status: text('status').notNull(),
+    /** sha256 of the lease token. */
+    tokenHash: bytea('token_hash').notNull(),
+    /** sha256 of the token that was shown to end the term; null when the end needed none. */
+    proof: bytea('proof'),
+    grantedAt: moment('granted_at').notNull(),
+    receivedAt: moment('received_at'),
+    /** While pending the end of the first term (the live one is in `driver_state`), afterwards the end that held last. */
+    expiresAt: moment('expires_at').notNull(),
+    /** No renewal goes past this. */
+    lifetimeEndsAt: moment('lifetime_ends_at').notNull(),
+    endedAt: moment('ended_at'),
+    endReason: text('end_reason'),
+    /** When the sweeper shall look at this offer; null when ended. May lie before the live end: then it is moved there. */
+    dueAt: moment('due_at'),
+    decisionTtlMs: integer('decision_ttl_ms').notNull(),
+    pickupEtaS: real('pickup_eta_s').notNull(),
+    policyVersion: integer('policy_version').notNull(),
+    version: smallint('version').notNull().default(1),
+  },
+  (t) => [
+    primaryKey({ columns: [t.region, t.id] }),
+    unique('offers_term').on(t.region, t.id, t.driverId, t.fence),
+    uniqueIndex('offers_pending_driver')
+      .on(t.region, t.driverId)
+      .where(sql`${t.dueAt} is not null`),
+    index('offers_pending_ride')
+      .on(t.region, t.rideId)
+      .where(sql`${t.dueAt} is not null`),
+    index('offers_due')
+      .on(t.region, t.dueAt)
+      .where(sql`${t.dueAt} is not null`),
+    check(
+      'offers_status',
+      sql`${t.status} in ('pending', 'accepted', 'declined', 'expired', 'withdrawn', 'undeliverable')`,
+    ),
+    check(
+      'offers_ended',
+      sql`(${t.status} = 'pending') = (${t.endedAt} is null) and (${t.status} = 'pending') = (${t.dueAt} is not null)`,
+    ),
+    check('offers_term_times', sql`${t.expiresAt} > ${t.grantedAt} and ${t.expiresAt} <= ${t.lifetimeEndsAt}`),
+    check('offers_ended_after_grant', sql`${t.endedAt} >= ${t.grantedAt} and ${t.receivedAt} >= ${t.grantedAt}`),
+    check('offers_own_token', sql`${t.proof} is null or ${t.proof} = ${t.tokenHash}`),
+    check(
+      'offers_accepted_in_time',
+      sql`${t.status} <> 'accepted' or (${t.proof} is not null and ${t.receivedAt} is not null and ${t.endedAt} < ${t.expiresAt})`,
+    ),
+    check(
+      'offers_lapsed',
+      sql`(${t.status} <> 'expired' or (${t.receivedAt} is not null and ${t.endedAt} >= ${t.expiresAt})) and (${t.status} <> 'undeliverable' or (${t.receivedAt} is null and ${t.endedAt} >= ${t.expiresAt}))`,
+    ),
+  ],
+);
+
+/** A confirmed lease. Its foreign key ties it to exactly one term: no offer, no fence, no assignment. */
+export const assignments = pgTable(
+  'assignments',
+  {
+    region: smallint('region').notNull(),
+    offerId: uuid('offer_id').notNull(),
+    rideId: uuid('ride_id').notNull(),
+    driverId: text('driver_id').notNull(),
+    fence: bigint('fence', { mode: 'number' }).notNull(),
+    assignedAt: moment('assigned_at').notNull(),
+    endedAt: moment('ended_at'),
+    /** `completed`, `cancelled` (the ride was), `driver_cancelled` (the ride searches again). */
+    endedAs: text('ended_as'),
+  },
+  (t) => [
+    primaryKey({ columns: [t.region, t.offerId] }),
+    foreignKey({
+      name: 'assignments_term',
+      columns: [t.region, t.offerId, t.driverId, t.fence],
+      foreignColumns: [offers.region, offers.id, offers.driverId, offers.fence],
+    }),
+    uniqueIndex('assignments_live_ride')
+      .on(t.region, t.rideId)
+      .where(sql`${t.endedAt} is null`),
+    uniqueIndex('assignments_live_driver')
+      .on(t.region, t.driverId)
+      .where(sql`${t.endedAt} is null`),
+    check(
+      'assignments_end',
+      sql`(${t.endedAs} is null) = (${t.endedAt} is null) and (${t.endedAs} is null or ${t.endedAs} in ('completed', 'cancelled', 'driver_cancelled')) and (${t.endedAt} is null or ${t.endedAt} >= ${t.assignedAt})`,
+    ),
+  ],
+);
+
+/** The outbox: what happened to a ride, written by the transaction that did it, numbered from 1 without gaps. */
+export const rideEvents = pgTable(
+  'ride_events',
+  {
+    region: smallint('region').notNull(),
+    rideId: uuid('ride_id').notNull(),
+    seq: integer('seq').notNull(),
+    type: text('type').notNull(),
+    at: moment('at').notNull(),
+    driverId: text('driver_id'),
+    offerId: uuid('offer_id'),
+    fence: bigint('fence', { mode: 'number' }),
+    reason: text('reason'),
+  },
+  (t) => [primaryKey({ columns: [t.region, t.rideId, t.seq] })],
+);
+
+/** What a creating request made, so that its repetition finds it: 24 hours, by subject and route. */
+export const idempotencyKeys = pgTable(
+  'idempotency_keys',
+  {
+    region: smallint('region').notNull(),
+    subject: text('subject').notNull(),
+    route: text('route').notNull(),
+    key: text('key').notNull(),
+    /** sha256 of the canonical request: the same key with another request is refused. */
+    requestHash: bytea('request_hash').notNull(),
+    /** The ride or offer that was made. */
+    resultId: uuid('result_id').notNull(),
+    createdAt: moment('created_at').notNull(),
+  },
+  (t) => [
+    primaryKey({ columns: [t.region, t.subject, t.route, t.key] }),
+    index('idempotency_keys_by_age').on(t.region, t.createdAt),
+  ],
+);

@@ -1,0 +1,126 @@
+/**
+ * Runs match rounds: when woken, when a ride that was put back is due again, and when the slow poll finds a ride
+ * that nobody looked at. One round of a region at a time in a process; other processes may run their own.
+ */
+import type { Logger } from '../ops/log.ts';
+import type { Region } from '../regions.ts';
+import * as transitions from '../leasing/transitions.ts';
+import { MatcherCrash } from './faults.ts';
+import { runRound, type RoundDeps } from './round.ts';
+
+/** The poll that keeps rides moving when no wake-up arrives. */
+const POLL_MS = 1_000;
+/** A round that met rows held by others, or failed, isn't repeated sooner. */
+const RETRY_MS = 25;
+const FAILED_RETRY_MS = 500;
+
+interface Beat {
+  isRunning: boolean;
+  isWoken: boolean;
+  startedAtMs: number;
+  timer: NodeJS.Timeout | null;
+  dueAtMs: number;
+}
+
+export interface Matcher {
+  readonly wake: (region: number) => void;
+  /** Stops taking rounds and waits for those under way. */
+  readonly stop: () => Promise<void>;
+}
+
+export function startMatcher(deps: RoundDeps & { readonly log: Logger }): Matcher {
+  const beats = new Map<number, Beat>();
+  const running = new Set<Promise<void>>();
+  let isStopped = false;
+
+  const beatOf = (number: number): Beat => {
+    let beat = beats.get(number);
+    if (beat === undefined) {
+      beat = { isRunning: false, isWoken: false, startedAtMs: -Infinity, timer: null, dueAtMs: Infinity };
+      beats.set(number, beat);
+    }
+    return beat;
+  };
+
+  /** Makes sure that a round starts in `inMs`, or earlier. */
+  function schedule(number: number, inMs: number): void {
+    const beat = beatOf(number);
+    const dueAtMs = performance.now() + inMs;
+    if (isStopped || dueAtMs >= beat.dueAtMs) return;
+    if (beat.timer !== null) clearTimeout(beat.timer);
+    beat.dueAtMs = dueAtMs;
+    beat.timer = setTimeout(() => start(number), inMs);
+  }
+
+  function start(number: number): void {
+    const beat = beatOf(number);
+    beat.timer = null;
+    beat.dueAtMs = Infinity;
+    if (isStopped) return;
+    if (beat.isRunning) {
+      beat.isWoken = true;
+      return;
+    }
+    beat.isRunning = true;
+    beat.isWoken = false;
+    const round = run(number, beat).finally(() => {
+      beat.isRunning = false;
+      running.delete(round);
+      if (beat.isWoken) void wake(number);
+    });
+    running.add(round);
+  }
+
+  async function run(number: number, beat: Beat): Promise<void> {
+    beat.startedAtMs = performance.now();
+    try {
+      const region = await deps.regions.byNumber(number);
+      if (region === null) return;
+      const outcome = await runRound(deps, region);
+      deps.metrics.roundDuration.observe((performance.now() - beat.startedAtMs) / 1000);
+      deps.metrics.roundRides.observe(outcome.looked);
+      if (outcome.nextInMs !== null) schedule(number, Math.max(outcome.nextInMs, restMs(beat, region), outcome.nextInMs === 0 ? RETRY_MS : 1));
+    } catch (error) {
+      deps.metrics.roundFailures.inc();
+      if (!(error instanceof MatcherCrash)) deps.log.warn({ error, region: number }, 'a match round failed');
+      schedule(number, FAILED_RETRY_MS);
+    }
+  }
+
+  /** What is left of the least time between two rounds. */
+  const restMs = (beat: Beat, region: Region): number =>
+    Math.max(0, beat.startedAtMs + region.policy.roundIntervalMs - performance.now());
+
+  async function wake(number: number): Promise<void> {
+    const beat = beatOf(number);
+    if (beat.isRunning) {
+      beat.isWoken = true;
+      return;
+    }
+    const region = await deps.regions.byNumber(number).catch(() => null);
+    schedule(number, region === null ? POLL_MS : restMs(beat, region));
+  }
+
+  /** Only a ride that is overdue by a poll is nobody's: others' rounds are left to them. */
+  async function poll(): Promise<void> {
+    for (const { number } of await deps.regions.all()) {
+      if (beatOf(number).isRunning || beatOf(number).timer !== null) continue;
+      if (await transitions.isRideOverdue(deps.sql, number, POLL_MS)) schedule(number, 0);
+    }
+  }
+
+  let polling: Promise<void> = Promise.resolve();
+  const pollTimer = setInterval(() => {
+    polling = poll().catch((error: unknown) => deps.log.warn({ error }, 'the poll for waiting rides failed'));
+  }, POLL_MS);
+
+  return {
+    wake: (number) => void wake(number),
+    stop: async () => {
+      isStopped = true;
+      clearInterval(pollTimer);
+      for (const { timer } of beats.values()) if (timer !== null) clearTimeout(timer);
+      await Promise.all([polling, ...running]);
+    },
+  };
+}

@@ -1,0 +1,89 @@
+/**
+ * Tidies: frees leases that are over in regions without rounds, takes drivers offline who are gone, drops
+ * idempotency keys older than a day. Correctness never depends on it: every round frees its region's own leases.
+ */
+import type { Sql } from '../database/connection.ts';
+import type { Leasing } from '../leasing/leasing.ts';
+import * as transitions from '../leasing/transitions.ts';
+import type { Logger } from '../ops/log.ts';
+import type { Metrics } from '../ops/metrics.ts';
+import type { Regions } from '../regions.ts';
+
+export const SWEEP_MS = 250;
+const DRIVERS_STEP = 2_000;
+/** Steps of one walk along a region's drivers: a region of so many drivers and no more. */
+const DRIVER_STEPS_MAX = 1_000;
+const KEYS_EVERY_MS = 60_000;
+const KEYS_STEP = 1_000;
+const KEY_STEPS_MAX = 1_000;
+
+export interface SweeperDeps {
+  readonly sql: Sql;
+  readonly leasing: Leasing;
+  readonly regions: Regions;
+  readonly metrics: Metrics;
+  readonly log: Logger;
+}
+
+/** Starts sweeping; the returned function stops it and waits for the sweep under way. */
+export function startSweeper(deps: SweeperDeps): () => Promise<void> {
+  let isStopped = false;
+  let sweep: Promise<void> = Promise.resolve();
+  let timer: NodeJS.Timeout;
+  const retiredAtMs = new Map<number, number>();
+  let keysAtMs = -Infinity;
+
+  const run = async (): Promise<void> => {
+    for (const { number, policy } of await deps.regions.all()) {
+      if (isStopped) return;
+      await deps.leasing.expire(number);
+      if (performance.now() - (retiredAtMs.get(number) ?? -Infinity) >= policy.presenceGraceMs / 2) {
+        retiredAtMs.set(number, performance.now());
+        await retireAbsentDrivers(deps, number, policy.presenceGraceMs);
+      }
+    }
+    if (performance.now() - keysAtMs >= KEYS_EVERY_MS) {
+      keysAtMs = performance.now();
+      for (const { number } of await deps.regions.all()) await dropOldKeys(deps.sql, number);
+    }
+  };
+
+  const loop = (): void => {
+    sweep = run()
+      .catch((error: unknown) => deps.log.warn({ error }, 'a sweep failed'))
+      .finally(() => {
+        if (!isStopped) timer = setTimeout(loop, SWEEP_MS);
+      });
+  };
+  timer = setTimeout(loop, SWEEP_MS);
+
+  return async () => {
+    isStopped = true;
+    clearTimeout(timer);
+    await sweep;
+  };
+}
+
+/** Takes drivers offline who are available and weren't seen within the grace. */
+export async function retireAbsentDrivers(
+  { sql, metrics }: Pick<SweeperDeps, 'sql' | 'metrics'>,
+  region: number,
+  graceMs: number,
+): Promise<string[]> {
+  const all: string[] = [];
+  let after = '';
+  for (let step = 0; step < DRIVER_STEPS_MAX; step += 1) {
+    const { last_driver_id, retired } = await transitions.retireAbsent(sql, region, after, DRIVERS_STEP, graceMs);
+    metrics.countTransition('retire', 'applied', retired.length);
+    all.push(...retired);
+    if (last_driver_id === null) break;
+    after = last_driver_id;
+  }
+  return all;
+}
+
+async function dropOldKeys(sql: Sql, region: number): Promise<void> {
+  for (let step = 0; step < KEY_STEPS_MAX; step += 1) {
+    if ((await transitions.dropOldKeys(sql, region, KEYS_STEP)) < KEYS_STEP) return;
+  }
+}

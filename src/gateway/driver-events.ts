@@ -1,0 +1,145 @@
+/** What a driver's app says over the socket. Every event is answered `{ok: true, data}` or `{ok: false, error}`. */
+import { z } from 'zod';
+import { cellOf } from '../../domain/geo.ts';
+import { isLockTimeout, isUnreachable } from '../database/connection.ts';
+import { OverloadedError } from '../leasing/group-commit.ts';
+import { regionOf } from '../leasing/ids.ts';
+import type { RideStep } from '../leasing/transitions.ts';
+import type { GatewayDeps, Seat } from './gateway.ts';
+
+/** Events of one driver under way at the same time; an app waits for its answers. */
+const IN_HAND_MAX = 16;
+
+const id = z.uuid();
+const shapes = {
+  online: z.strictObject({}).optional(),
+  offline: z.strictObject({}).optional(),
+  location: z.strictObject({ lat: z.number().min(-90).max(90), lng: z.number().min(-180).max(180) }),
+  accept: z.strictObject({ offerId: id, leaseToken: z.string().min(1).max(128) }),
+  decline: z.strictObject({
+    offerId: id,
+    leaseToken: z.string().min(1).max(128),
+    reasonCode: z.string().regex(/^[a-z0-9_]{1,64}$/).optional(),
+  }),
+  arrive: z.strictObject({ rideId: id }),
+  start: z.strictObject({ rideId: id }),
+  complete: z.strictObject({ rideId: id }),
+  cancel: z.strictObject({ rideId: id, reasonCode: z.string().regex(/^[a-z0-9_]{1,64}$/) }),
+} as const;
+
+type Shapes = typeof shapes;
+type EventName = keyof Shapes;
+
+class EventRefused extends Error {
+  readonly code: string;
+
+  constructor(code: string) {
+    super(code);
+    this.code = code;
+  }
+}
+
+type Handlers = { [E in EventName]: (data: z.infer<Shapes[E]>) => Promise<unknown> };
+
+export function handleDriverEvents(deps: GatewayDeps, seat: Seat): void {
+  const handlers = handlersOf(deps, seat);
+  let inHand = 0;
+  for (const event of Object.keys(shapes) as EventName[]) {
+    seat.socket.on(event, async (...args: unknown[]) => {
+      const answer = args.at(-1);
+      const reply = typeof answer === 'function' ? (answer as (reply: unknown) => void) : () => {};
+      if (inHand >= IN_HAND_MAX) return reply({ ok: false, error: { code: 'too_many_requests' } });
+      inHand += 1;
+      seat.lastSeenAtMs = performance.now();
+      try {
+        const shape = shapes[event].safeParse(typeof args[0] === 'function' ? undefined : args[0]);
+        if (!shape.success) {
+          return reply({ ok: false, error: { code: 'invalid_request', detail: z.prettifyError(shape.error) } });
+        }
+        const handle = handlers[event] as (data: unknown) => Promise<unknown>;
+        reply({ ok: true, data: (await handle(shape.data)) ?? {} });
+      } catch (error) {
+        reply({ ok: false, error: { code: codeOf(deps, error) } });
+      } finally {
+        inHand -= 1;
+      }
+    });
+  }
+}
+
+function codeOf({ log }: GatewayDeps, error: unknown): string {
+  if (error instanceof EventRefused) return error.code;
+  if (error instanceof OverloadedError) return 'overloaded';
+  if (isUnreachable(error) || isLockTimeout(error)) return 'database_unavailable';
+  log.error({ error }, 'a driver’s event failed');
+  return 'internal_error';
+}
+
+/** The id's own region, or the answer for an id that the server can't have made. */
+function homeOf(anId: string, code: string): number {
+  const region = regionOf(anId.toLowerCase());
+  if (region === null) throw new EventRefused(code);
+  return region;
+}
+
+function orRefuse<A extends { readonly refused: string | null }>(answer: A): A {
+  if (answer.refused !== null) throw new EventRefused(answer.refused);
+  return answer;
+}
+
+function handlersOf({ leasing, positions, regions }: GatewayDeps, seat: Seat): Handlers {
+  const { driverId, region } = seat;
+  const advance = (status: RideStep) => async ({ rideId }: { rideId: string }) => {
+    orRefuse(await leasing.advance(homeOf(rideId, 'ride_not_found'), { rideId, driverId, status }));
+    return { rideId, status };
+  };
+  return {
+    online: async () => {
+      orRefuse(await leasing.online(region, driverId));
+    },
+    offline: async () => {
+      orRefuse(await leasing.offline(region, driverId));
+    },
+    location: async (position) => {
+      positions.report(region, { driverId, position: { ...position, cell: cellOf(position) } });
+    },
+    accept: async ({ offerId, leaseToken }) => {
+      // The receipt of the same offer may be on its way to the same rows: after it, not beside it.
+      if (seat.push?.offer.offerId === offerId) {
+        await seat.push.receipt;
+        seat.push.isOver = true;
+      }
+      const confirmed = orRefuse(
+        await leasing.confirm(homeOf(offerId, 'offer_not_found'), { offerId, leaseToken, driverId }),
+      );
+      return {
+        assignment: {
+          rideId: confirmed.ride_id,
+          driverId,
+          offerId,
+          fence: confirmed.fence,
+          assignedAt: confirmed.assigned_at.toISOString(),
+        },
+      };
+    },
+    decline: async ({ offerId, leaseToken, reasonCode }) => {
+      if (seat.push?.offer.offerId === offerId) {
+        await seat.push.receipt;
+        seat.push.isOver = true;
+      }
+      const claim = { offerId, leaseToken, driverId };
+      orRefuse(await leasing.decline(homeOf(offerId, 'offer_not_found'), claim, reasonCode ?? 'driver_declined'));
+      return { offerId, status: 'declined' };
+    },
+    arrive: advance('driver_arrived'),
+    start: advance('in_progress'),
+    complete: advance('completed'),
+    cancel: async ({ rideId, reasonCode }) => {
+      const home = homeOf(rideId, 'ride_not_found');
+      const patienceMs = (await regions.byNumber(home))?.policy.patienceMs;
+      if (patienceMs === undefined) throw new EventRefused('ride_not_found');
+      orRefuse(await leasing.unassign(home, { rideId, driverId, reason: reasonCode, patienceMs }));
+      return { rideId, status: 'searching' };
+    },
+  };
+}

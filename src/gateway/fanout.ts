@@ -1,0 +1,115 @@
+/**
+ * Carries notices to the gateway that has the driver's socket, through socket.io's adapters: within the process, over
+ * PostgreSQL's NOTIFY, or over Redis' sharded pub/sub. A lost notice is late, never lost: gateways look for offers
+ * that no device has acknowledged.
+ */
+import { createAdapter as createPostgresAdapter } from '@socket.io/postgres-adapter';
+import { createShardedAdapter } from '@socket.io/redis-adapter';
+import { Redis } from 'ioredis';
+import pg from 'pg';
+import { Server } from 'socket.io';
+import type { DriverNotice } from './notices.ts';
+
+export type FanoutKind =
+  | { readonly kind: 'local' }
+  | { readonly kind: 'postgres'; readonly databaseUrl: string }
+  | { readonly kind: 'redis'; readonly redisUrl: string };
+
+/** A driver connected to some gateway: every older socket of his, anywhere, is to go. */
+export interface DriverConnected {
+  readonly driverId: string;
+  readonly socketId: string;
+  readonly connectedAtMs: number;
+}
+
+export interface Fanout extends AsyncDisposable {
+  readonly io: Server;
+  readonly tell: (notices: DriverNotice[]) => void;
+  readonly onNotices: (handler: (notices: DriverNotice[]) => void) => void;
+  readonly announce: (connected: DriverConnected) => void;
+  readonly onConnected: (handler: (connected: DriverConnected) => void) => void;
+}
+
+const SERVER_OPTIONS = {
+  serveClient: false,
+  // Offers are small and many: compressing them costs more than it saves.
+  perMessageDeflate: false,
+  httpCompression: false,
+  maxHttpBufferSize: 16_384,
+  pingInterval: 10_000,
+  pingTimeout: 8_000,
+  connectTimeout: 5_000,
+} as const;
+
+export async function openFanout(kind: FanoutKind, onError: (error: Error) => void): Promise<Fanout> {
+  const { adapter, close } = await openAdapter(kind, onError);
+  const io = new Server({ ...SERVER_OPTIONS, ...(adapter === null ? {} : { adapter: adapter as never }) });
+  const drivers = io.of('/drivers');
+  // Per-message handlers are the same for what comes from this process and from others.
+  const handlers: { notices: (notices: DriverNotice[]) => void; connected: (connected: DriverConnected) => void } = {
+    notices: () => {},
+    connected: () => {},
+  };
+  const toOthers = (event: 'notices' | 'connected', data: unknown): void => {
+    if (adapter === null) return;
+    try {
+      drivers.serverSideEmit(event, data);
+    } catch (error) {
+      onError(error as Error);
+    }
+  };
+  drivers.on('notices' as never, ((notices: DriverNotice[]) => handlers.notices(notices)) as never);
+  drivers.on('connected' as never, ((connected: DriverConnected) => handlers.connected(connected)) as never);
+
+  return {
+    io,
+    tell: (notices) => {
+      if (notices.length === 0) return;
+      handlers.notices(notices);
+      toOthers('notices', notices);
+    },
+    announce: (connected) => {
+      handlers.connected(connected);
+      toOthers('connected', connected);
+    },
+    onNotices: (handler) => {
+      handlers.notices = handler;
+    },
+    onConnected: (handler) => {
+      handlers.connected = handler;
+    },
+    [Symbol.asyncDispose]: async () => {
+      await io.close();
+      await close();
+    },
+  };
+}
+
+async function openAdapter(
+  kind: FanoutKind,
+  onError: (error: Error) => void,
+): Promise<{ adapter: unknown; close: () => Promise<void> }> {
+  if (kind.kind === 'local') return { adapter: null, close: async () => {} };
+  if (kind.kind === 'postgres') {
+    const pool = new pg.Pool({
+      connectionString: kind.databaseUrl,
+      max: 3,
+      keepAlive: true,
+      connectionTimeoutMillis: 3_000,
+      query_timeout: 5_000,
+      application_name: 'cabrank fanout',
+    });
+    pool.on('error', onError);
+    return { adapter: createPostgresAdapter(pool, { errorHandler: onError }), close: () => pool.end() };
+  }
+  const publisher = new Redis(kind.redisUrl, { maxRetriesPerRequest: 0, enableOfflineQueue: false, commandTimeout: 2_000 });
+  const subscriber = new Redis(kind.redisUrl, { maxRetriesPerRequest: null });
+  for (const redis of [publisher, subscriber]) redis.on('error', onError);
+  return {
+    adapter: createShardedAdapter(publisher, subscriber, { channelPrefix: '{cabrank}', subscriptionMode: 'static' }),
+    close: async () => {
+      publisher.disconnect();
+      subscriber.disconnect();
+    },
+  };
+}

@@ -1,0 +1,204 @@
+/** The drivers' websocket: who is connected here, what they are told, what they say. */
+import type { Server as HttpServer } from 'node:http';
+import type { Namespace, Socket } from 'socket.io';
+import type { Authenticator } from '../auth.ts';
+import type { Database } from '../database/connection.ts';
+import type { Leasing } from '../leasing/leasing.ts';
+import * as transitions from '../leasing/transitions.ts';
+import type { Logger } from '../ops/log.ts';
+import type { Metrics } from '../ops/metrics.ts';
+import type { Positions } from '../positions.ts';
+import { driverSnapshot, regionNumberOfDriver } from '../records.ts';
+import type { Regions } from '../regions.ts';
+import { handleDriverEvents } from './driver-events.ts';
+import type { DriverConnected, Fanout } from './fanout.ts';
+import type { DriverNotice, OfferMessage } from './notices.ts';
+import { pushOffer, type Push } from './offer-pushes.ts';
+
+/** How often the records are looked through for offers that no device has acknowledged. */
+const UNDELIVERED_EVERY_MS = 500;
+const UNDELIVERED_MAX = 1_000;
+const SOCKETS_MAX = 100_000;
+
+export interface GatewayDeps {
+  readonly database: Database;
+  readonly authenticator: Authenticator;
+  readonly regions: Regions;
+  readonly leasing: Leasing;
+  readonly positions: Positions;
+  readonly metrics: Metrics;
+  readonly fanout: Fanout;
+  readonly log: Logger;
+}
+
+/** A connected driver. */
+export interface Seat {
+  readonly driverId: string;
+  readonly region: number;
+  readonly socket: Socket;
+  readonly connectedAtMs: number;
+  lastSeenAtMs: number;
+  push: Push | null;
+}
+
+export class GatewayRefusal extends Error {
+  readonly data: { readonly code: string };
+
+  constructor(code: string) {
+    super(code);
+    this.data = { code };
+  }
+}
+
+export class Gateway {
+  readonly #deps: GatewayDeps;
+  readonly #seats = new Map<string, Seat>();
+  readonly #timers: NodeJS.Timeout[] = [];
+  #looking: Promise<void> = Promise.resolve();
+
+  constructor(deps: GatewayDeps) {
+    this.#deps = deps;
+  }
+
+  start(server: HttpServer): void {
+    const { fanout } = this.#deps;
+    const drivers: Namespace = fanout.io.of('/drivers');
+    drivers.use((socket, next) => {
+      this.#admit(socket).then(
+        () => next(),
+        (error: Error) => next(error instanceof GatewayRefusal ? error : new GatewayRefusal('unavailable')),
+      );
+    });
+    drivers.on('connection', (socket) => void this.#seat(socket));
+    fanout.onNotices((notices) => this.#deliver(notices));
+    fanout.onConnected((connected) => this.#unseatOlder(connected));
+    fanout.io.attach(server);
+    this.#timers.push(
+      setInterval(() => {
+        this.#looking = this.#pushUndelivered().catch((error: unknown) =>
+          this.#deps.log.warn({ error }, 'the look for undelivered offers failed'),
+        );
+      }, UNDELIVERED_EVERY_MS),
+      setInterval(() => void this.#touchSilent(), UNDELIVERED_EVERY_MS),
+    );
+  }
+
+  async stop(): Promise<void> {
+    for (const timer of this.#timers) clearInterval(timer);
+    await this.#looking;
+    this.#deps.fanout.io.of('/drivers').disconnectSockets(true);
+  }
+
+  /** Whoever may connect: a driver with a valid token and a profile. */
+  async #admit(socket: Socket): Promise<void> {
+    if (this.#seats.size >= SOCKETS_MAX) throw new GatewayRefusal('overloaded');
+    const token: unknown = socket.handshake.auth.token;
+    if (typeof token !== 'string') throw new GatewayRefusal('token_missing');
+    const identity = await this.#deps.authenticator.verify(token).catch((error: { code?: string }) => {
+      throw new GatewayRefusal(error.code ?? 'token_invalid');
+    });
+    if (identity.role !== 'driver') throw new GatewayRefusal('forbidden');
+    const region = await regionNumberOfDriver(this.#deps.database, identity.sub);
+    if (region === null) throw new GatewayRefusal('driver_not_found');
+    socket.data = { driverId: identity.sub, region };
+  }
+
+  async #seat(socket: Socket): Promise<void> {
+    const { driverId, region } = socket.data as { driverId: string; region: number };
+    const now = performance.now();
+    const seat: Seat = { driverId, region, socket, connectedAtMs: Date.now(), lastSeenAtMs: now, push: null };
+    this.#seats.get(driverId)?.socket.disconnect(true);
+    this.#seats.set(driverId, seat);
+    this.#deps.metrics.connectedDrivers.set(this.#seats.size);
+    this.#deps.fanout.announce({ driverId, socketId: socket.id, connectedAtMs: seat.connectedAtMs });
+    this.#deps.positions.report(region, { driverId, position: null });
+    handleDriverEvents(this.#deps, seat);
+    socket.on('disconnect', () => {
+      if (seat.push !== null) seat.push.isOver = true;
+      if (this.#seats.get(driverId) === seat) this.#seats.delete(driverId);
+      this.#deps.metrics.connectedDrivers.set(this.#seats.size);
+    });
+    await this.#sendState(seat);
+  }
+
+  /** What the driver's app has to show now. Read after the seat is taken, so that no notice falls in between. */
+  async #sendState(seat: Seat): Promise<void> {
+    try {
+      const snapshot = await driverSnapshot(this.#deps.database, seat.driverId);
+      if (snapshot === null) throw new GatewayRefusal('driver_not_found');
+      const { status, offer, assignment } = snapshot;
+      seat.socket.emit('state', { status, offer, assignment });
+      // Also one that an earlier socket received: the device that has it shows it once, a new one shows it at all.
+      if (offer !== null) this.#push(seat, offer);
+    } catch (error) {
+      this.#deps.log.warn({ error }, 'a driver’s state could not be read');
+      seat.socket.disconnect(true);
+    }
+  }
+
+  #deliver(notices: readonly DriverNotice[]): void {
+    for (const notice of notices) {
+      const seat = this.#seats.get(notice.driverId);
+      if (seat === undefined) continue;
+      if (notice.event === 'offer') {
+        this.#push(seat, notice.data);
+      } else {
+        if (notice.event === 'offer:withdrawn' && seat.push?.offer.offerId === notice.data.offerId) seat.push.isOver = true;
+        seat.socket.emit(notice.event, notice.data);
+      }
+    }
+  }
+
+  /** Starts pushing, unless this offer, or a newer one, is being pushed or was received. */
+  #push(seat: Seat, offer: OfferMessage): void {
+    const last = seat.push;
+    if (last !== null && (last.offer.fence > offer.fence || (last.offer.fence === offer.fence && !last.isOver))) return;
+    if (last !== null && last.offer.fence === offer.fence && last.receipt !== null) return;
+    if (last !== null) last.isOver = true;
+    const push: Push = { offer, receipt: null, isOver: false };
+    seat.push = push;
+    void this.#deps.regions.byNumber(seat.region).then(
+      (region) => {
+        if (region === null) return;
+        const { pushRetryMs, deliveryTtlMs } = region.policy;
+        pushOffer(this.#deps, seat.socket, seat, push, { retryMs: pushRetryMs, untilMs: deliveryTtlMs });
+      },
+      () => {
+        push.isOver = true;
+      },
+    );
+  }
+
+  /** What every notice about was lost, or no device acknowledged. */
+  async #pushUndelivered(): Promise<void> {
+    if (this.#seats.size === 0) return;
+    const { database, regions } = this.#deps;
+    for (const region of new Set([...this.#seats.values()].map((seat) => seat.region))) {
+      const known = await regions.byNumber(region);
+      if (known === null) continue;
+      const { pushRetryMs } = known.policy;
+      for (const { driverId, ...offer } of await transitions.undeliveredOffers(database.hot, region, pushRetryMs, UNDELIVERED_MAX)) {
+        const seat = this.#seats.get(driverId);
+        if (seat !== undefined) this.#push(seat, offer);
+      }
+    }
+  }
+
+  /** Keeps drivers present who are connected and have nothing to say. */
+  async #touchSilent(): Promise<void> {
+    const regions = new Map((await this.#deps.regions.all().catch(() => [])).map((region) => [region.number, region]));
+    const now = performance.now();
+    for (const seat of this.#seats.values()) {
+      const graceMs = regions.get(seat.region)?.policy.presenceGraceMs;
+      if (graceMs === undefined || now - seat.lastSeenAtMs < graceMs / 3) continue;
+      seat.lastSeenAtMs = now;
+      this.#deps.positions.report(seat.region, { driverId: seat.driverId, position: null });
+    }
+  }
+
+  #unseatOlder({ driverId, socketId, connectedAtMs }: DriverConnected): void {
+    const seat = this.#seats.get(driverId);
+    if (seat === undefined || seat.socket.id === socketId || seat.connectedAtMs > connectedAtMs) return;
+    seat.socket.disconnect(true);
+  }
+}

@@ -1,0 +1,96 @@
+-- searching, assigned, driver_arrived → cancelled, by rider, operator or system. Open offers are withdrawn and the
+-- assigned driver is freed by the same transaction: cancel and confirm can't both win.
+create or replace function cancel_rides(
+  p_region smallint, p_ride_ids uuid[], p_rider_ids text[], p_sources text[], p_reasons text[], p_wait boolean)
+returns table (ord int, refused text, applied boolean, released_driver_id text,
+  withdrawn_offer_ids uuid[], withdrawn_driver_ids text[])
+language plpgsql as $$
+#variable_conflict use_column
+declare
+  v_rides uuid[] := lock_rides(p_region, p_ride_ids, p_wait);
+  v_drivers text[] := lock_drivers(p_region, array(
+    select driver_id from offers where region = p_region and ride_id = any(v_rides) and due_at is not null
+    union
+    select driver_id from assignments where region = p_region and ride_id = any(v_rides) and ended_at is null), p_wait);
+  v_now timestamptz := clock_timestamp();
+  v_cancelled uuid[];
+  v_ords int[];
+  v_offers uuid[];
+begin
+  select array_agg(w.ride_id), array_agg(w.ord) into v_cancelled, v_ords from (
+    select distinct on (j.ride_id) j.ride_id, j.ord
+    from judge_cancels(p_region, p_ride_ids, p_rider_ids, v_rides, v_drivers) j
+    where j.verdict is null order by j.ride_id, j.ord) w;
+
+  if v_cancelled is not null then
+    v_offers := array(select id from offers where region = p_region and ride_id = any(v_cancelled) and due_at is not null);
+    perform end_offers(p_region, v_offers, array_fill('withdrawn'::text, array[cardinality(v_offers)]),
+      array_fill('ride_cancelled'::text, array[cardinality(v_offers)]), false, false, v_now);
+
+    with ending as (
+      select r.id, a.source, a.reason, r.status as phase, r.assigned_driver_id, r.assigned_offer_id, d.fence,
+        greatest(v_now, r.updated_at, d.updated_at) as at
+      from rides r
+      join unnest(p_ride_ids, p_sources, p_reasons) with ordinality a(ride_id, source, reason, ord)
+        on a.ride_id = r.id and a.ord = any(v_ords)
+      left join driver_state d on d.region = p_region and d.driver_id = r.assigned_driver_id
+      where r.region = p_region and r.id = any(v_cancelled)
+    ),
+    over as (
+      update rides r set status = 'cancelled', queue_at = null, ended_at = e.at, cancel_source = e.source,
+        cancel_reason = e.reason, cancel_phase = e.phase, event_seq = r.event_seq + 1, version = r.version + 1,
+        updated_at = e.at
+      from ending e
+      where r.region = p_region and r.id = e.id and r.status in ('searching', 'assigned', 'driver_arrived')
+      returning r.id, r.event_seq
+    ),
+    unassigned as (
+      update assignments s set ended_at = e.at, ended_as = 'cancelled' from ending e
+      where s.region = p_region and s.offer_id = e.assigned_offer_id and s.ended_at is null
+    ),
+    freed as (
+      update driver_state d set status = 'available', leased_to_ride_id = null, offer_id = null,
+        version = d.version + 1, updated_at = e.at
+      from ending e
+      where d.region = p_region and d.driver_id = e.assigned_driver_id and d.status = 'assigned'
+        and d.leased_to_ride_id = e.id
+    )
+    insert into ride_events (region, ride_id, seq, type, at, driver_id, offer_id, fence, reason)
+    select p_region, e.id, o.event_seq, 'ride_cancelled', e.at, e.assigned_driver_id, e.assigned_offer_id,
+      case when e.assigned_offer_id is not null then e.fence end, e.source || ':' || e.reason
+    from ending e join over o on o.id = e.id;
+  end if;
+
+  return query
+  select j.ord, nullif(case when j.verdict is null then 'busy' else j.verdict end, 'repeated'),
+    coalesce(j.ord = any(v_ords), false), case when j.ord = any(v_ords) then j.assigned_driver_id end,
+    array_agg(o.id) filter (where o.id is not null), array_agg(o.driver_id) filter (where o.id is not null)
+  from judge_cancels(p_region, p_ride_ids, p_rider_ids, v_rides, v_drivers) j
+  left join offers o on o.region = p_region and o.id = any(v_offers) and o.ride_id = j.ride_id and j.ord = any(v_ords)
+  group by 1, 2, 3, 4 order by 1;
+end $$;
+
+create or replace function judge_cancels(
+  p_region smallint, p_ride_ids uuid[], p_rider_ids text[], p_rides uuid[], p_drivers text[])
+returns table (ord int, ride_id uuid, verdict text, assigned_driver_id text)
+language plpgsql as $$
+#variable_conflict use_column
+begin
+  return query
+  select a.ord::int, a.ride_id,
+    case
+      when r.id is null then 'ride_not_found'
+      when a.rider_id <> r.rider_id then 'wrong_rider'
+      when r.status = 'cancelled' then 'repeated'
+      when a.ride_id <> all(p_rides)
+        or (r.assigned_driver_id is not null and r.assigned_driver_id <> all(p_drivers) and r.ended_at is null)
+        or exists (select from offers o where o.region = p_region and o.ride_id = r.id and o.due_at is not null
+                   and o.driver_id <> all(p_drivers)) then 'busy'
+      when r.status = 'in_progress' then 'ride_in_progress'
+      when r.status in ('completed', 'no_drivers_available') then 'ride_over'
+    end,
+    r.assigned_driver_id
+  from unnest(p_ride_ids, p_rider_ids) with ordinality a(ride_id, rider_id, ord)
+  left join rides r on r.region = p_region and r.id = a.ride_id
+  order by a.ord;
+end $$;

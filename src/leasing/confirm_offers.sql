@@ -1,0 +1,101 @@
+-- leased → assigned. The first accept of a ride wins; the ride's other offers are withdrawn by the same
+-- transaction. The answers are read after the change, by a later statement: a winner, a repetition and a loser
+-- all hear what the records say.
+create or replace function confirm_offers(
+  p_region smallint, p_offer_ids uuid[], p_tokens text[], p_driver_ids text[], p_wait boolean)
+returns table (ord int, refused text, applied boolean, ride_id uuid, driver_id text, fence bigint, assigned_at timestamptz,
+  pickup_lat float8, pickup_lng float8, dropoff_lat float8, dropoff_lng float8, since_request_ms real, held_ms real,
+  withdrawn_offer_ids uuid[], withdrawn_driver_ids text[])
+language plpgsql as $$
+#variable_conflict use_column
+declare
+  v_rides uuid[] := lock_rides(p_region,
+    array(select ride_id from offers where region = p_region and id = any(p_offer_ids)), p_wait);
+  -- The drivers of these offers, and those who hold another offer of the same rides.
+  v_drivers text[] := lock_drivers(p_region, array(
+    select driver_id from offers where region = p_region and id = any(p_offer_ids)
+    union
+    select driver_id from offers where region = p_region and ride_id = any(v_rides) and due_at is not null), p_wait);
+  v_now timestamptz := clock_timestamp();
+  v_winners uuid[];
+  v_ords int[];
+  v_losers uuid[];
+  v_stuck uuid[];
+begin
+  -- Rides of which a loser's driver is held by someone else: not now.
+  v_stuck := array(select o.ride_id from offers o
+    where o.region = p_region and o.ride_id = any(v_rides) and o.due_at is not null and o.driver_id <> all(v_drivers));
+  if cardinality(v_stuck) > 0 then
+    v_rides := array(select unnest(v_rides) except select unnest(v_stuck));
+  end if;
+
+  select array_agg(w.offer_id), array_agg(w.ord) into v_winners, v_ords from (
+    select distinct on (j.ride_id) j.offer_id, j.ord
+    from judge_terms(p_region, p_offer_ids, p_tokens, p_driver_ids, v_rides, v_drivers, 'accepted', v_now) j
+    where j.verdict is null order by j.ride_id, j.ord) w;
+
+  if v_winners is not null then
+    v_losers := array(select l.id from offers w
+      join offers l on l.region = p_region and l.ride_id = w.ride_id and l.due_at is not null and l.id <> w.id
+      where w.region = p_region and w.id = any(v_winners));
+    perform end_offers(p_region, v_losers, array_fill('withdrawn'::text, array[cardinality(v_losers)]),
+      array_fill('ride_taken'::text, array[cardinality(v_losers)]), false, false, v_now);
+    perform assign_offers(p_region, v_winners, v_now);
+  end if;
+
+  return query
+  select j.ord, nullif(case when j.verdict is null then 'busy' else j.verdict end, 'repeated'),
+    coalesce(j.ord = any(v_ords), false), j.ride_id, j.driver_id, a.fence, a.assigned_at,
+    r.pickup_lat, r.pickup_lng, r.dropoff_lat, r.dropoff_lng,
+    (extract(epoch from a.assigned_at - r.requested_at) * 1000)::real,
+    (extract(epoch from a.assigned_at - o.granted_at) * 1000)::real,
+    array_agg(l.id) filter (where l.id is not null), array_agg(l.driver_id) filter (where l.id is not null)
+  from judge_terms(p_region, p_offer_ids, p_tokens, p_driver_ids, v_rides, v_drivers, 'accepted', v_now) j
+  left join assignments a on a.region = p_region and a.offer_id = j.offer_id
+  left join rides r on r.region = p_region and r.id = a.ride_id
+  left join offers o on o.region = p_region and o.id = a.offer_id
+  left join offers l on l.region = p_region and l.id = any(v_losers) and l.ride_id = j.ride_id and j.ord = any(v_ords)
+  group by 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13
+  order by 1;
+end $$;
+
+-- The change itself, for offers judged live under the locks of their rides and drivers, one for each ride.
+create or replace function assign_offers(p_region smallint, p_offer_ids uuid[], p_now timestamptz)
+returns void language plpgsql as $$
+begin
+  with winning as (
+    select o.id, o.ride_id, o.driver_id, o.fence, d.lease_expires_at, d.lease_received_at, r.event_seq + 1 as seq,
+      greatest(p_now, d.updated_at, r.updated_at) as at
+    from offers o
+    join driver_state d on d.region = p_region and d.driver_id = o.driver_id and d.offer_id = o.id
+    join rides r on r.region = p_region and r.id = o.ride_id
+    where o.region = p_region and o.id = any(p_offer_ids)
+  ),
+  accepted as (
+    update offers o set
+      status = 'accepted', ended_at = w.at, due_at = null, proof = o.token_hash,
+      received_at = coalesce(w.lease_received_at, w.at), expires_at = w.lease_expires_at, version = o.version + 1
+    from winning w
+    where o.region = p_region and o.id = w.id and o.status = 'pending'
+  ),
+  held as (
+    update driver_state d set
+      status = 'assigned', lease_token = null, lease_granted_at = null, lease_received_at = null,
+      lease_expires_at = null, version = d.version + 1, updated_at = w.at
+    from winning w
+    where d.region = p_region and d.driver_id = w.driver_id and d.status = 'leased' and d.offer_id = w.id
+  ),
+  taken as (
+    update rides r set
+      status = 'assigned', assigned_driver_id = w.driver_id, assigned_offer_id = w.id, queue_at = null,
+      live_offers = 0, event_seq = w.seq, version = r.version + 1, updated_at = w.at
+    from winning w
+    where r.region = p_region and r.id = w.ride_id and r.status = 'searching'
+  ),
+  assigned as (
+    insert into assignments (region, offer_id, ride_id, driver_id, fence, assigned_at)
+    select p_region, w.id, w.ride_id, w.driver_id, w.fence, w.at from winning w
+  )
+  insert into ride_events (region, ride_id, seq, type, at, driver_id, offer_id, fence)
+  select p_region, w.ride_id, w.seq, 'offer_accepted', w.at, w.driver_id, w.id, w.fence from winning w;
+end $$;

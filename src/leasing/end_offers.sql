@@ -1,0 +1,51 @@
+-- leased → available, without an assignment: the one place where a term ends so. The caller holds the locks of
+-- each offer's ride and driver, and has judged that the term may end. The ride goes back to the queue at once;
+-- p_excluding keeps the driver from being asked again for it.
+create or replace function end_offers(
+  p_region smallint, p_offer_ids uuid[], p_status text[], p_reasons text[], p_proven boolean, p_excluding boolean,
+  p_now timestamptz)
+returns void language plpgsql as $$
+#variable_conflict use_column
+begin
+  if cardinality(p_offer_ids) = 0 then return; end if;
+  with ending as (
+    select o.id, o.ride_id, o.driver_id, o.fence, e.status, e.reason, d.lease_expires_at, d.lease_received_at,
+      greatest(p_now, d.updated_at, r.updated_at) as at,
+      row_number() over (partition by o.ride_id order by o.id)::int as nth
+    from unnest(p_offer_ids, p_status, p_reasons) e(offer_id, status, reason)
+    join offers o on o.region = p_region and o.id = e.offer_id and o.status = 'pending'
+    join driver_state d on d.region = p_region and d.driver_id = o.driver_id and d.offer_id = o.id
+    join rides r on r.region = p_region and r.id = o.ride_id
+  ),
+  ended as (
+    update offers o set
+      status = e.status, ended_at = e.at, end_reason = e.reason, due_at = null,
+      proof = case when p_proven then o.token_hash end,
+      received_at = e.lease_received_at, expires_at = e.lease_expires_at, version = o.version + 1
+    from ending e
+    where o.region = p_region and o.id = e.id and o.status = 'pending'
+    returning o.id
+  ),
+  freed as (
+    update driver_state d set
+      status = 'available', leased_to_ride_id = null, offer_id = null, lease_token = null,
+      lease_granted_at = null, lease_received_at = null, lease_expires_at = null,
+      version = d.version + 1, updated_at = e.at
+    from ending e
+    where d.region = p_region and d.driver_id = e.driver_id and d.status = 'leased' and d.offer_id = e.id
+  ),
+  requeued as (
+    update rides r set
+      live_offers = r.live_offers - n.ended, event_seq = r.event_seq + n.ended,
+      queue_at = coalesce(r.queue_at, n.at),
+      excluded_driver_ids = case when p_excluding then r.excluded_driver_ids || n.drivers else r.excluded_driver_ids end,
+      version = r.version + 1, updated_at = n.at
+    from (select e.ride_id, count(*)::int as ended, max(e.at) as at, array_agg(e.driver_id) as drivers
+          from ending e group by e.ride_id) n
+    where r.region = p_region and r.id = n.ride_id
+    returning r.id, r.event_seq - n.ended as seq_before
+  )
+  insert into ride_events (region, ride_id, seq, type, at, driver_id, offer_id, fence, reason)
+  select p_region, e.ride_id, r.seq_before + e.nth, 'offer_' || e.status, e.at, e.driver_id, e.id, e.fence, e.reason
+  from ending e join requeued r on r.id = e.ride_id;
+end $$;

@@ -1,0 +1,139 @@
+/**
+ * Group commit: concurrent requests of one kind share a transaction.
+ *
+ * The window is nothing when idle (a request that finds no set under way starts one at once) and fills sets when
+ * busy (requests that arrive while sets are under way wait for the next). Measured on 4 cores with full
+ * durability: about 700 ride cycles/s one at a time, 7,000/s in sets of 50; sets of 200 were no better.
+ *
+ * One bad item never fails or stalls the others: an item whose rows are held is answered `busy` by its set and
+ * then waits on its own; a set that fails is split until the item that fails it stands alone.
+ */
+import { isLockTimeout, isUnreachable } from '../database/connection.ts';
+
+export interface Refusable {
+  readonly refused: string | null;
+}
+
+export interface GroupCommitOptions<Item, Answer extends Refusable> {
+  /** Runs one set in one transaction; answers in the order of the items. */
+  readonly run: (region: number, items: Item[], wait: boolean) => Promise<Answer[]>;
+  /** Equal items of a set are merged and share one answer. Null: no item equals another. */
+  readonly keyOf: (item: Item) => string | null;
+}
+
+const SET_MAX = 50;
+/** Sets of one kind and region under way at the same time. */
+const SETS_AT_ONCE = 2;
+/** Items waiting on their own for a locked row, each on a connection. */
+const WAITS_AT_ONCE = 2;
+const QUEUE_MAX = 20_000;
+
+/** More is asked than can be queued: the caller shall come again later. */
+export class OverloadedError extends Error {
+  override name = 'OverloadedError';
+}
+
+interface Waiter<Item, Answer> {
+  readonly item: Item;
+  readonly key: string | null;
+  readonly promise: Promise<Answer>;
+  readonly resolve: (answer: Answer) => void;
+  readonly reject: (error: unknown) => void;
+}
+
+interface Lane<Item, Answer> {
+  readonly region: number;
+  queued: Waiter<Item, Answer>[];
+  readonly byKey: Map<string, Waiter<Item, Answer>>;
+  underWay: number;
+  readonly blocked: Waiter<Item, Answer>[];
+  waiting: number;
+}
+
+export class GroupCommit<Item, Answer extends Refusable> {
+  readonly #options: GroupCommitOptions<Item, Answer>;
+  readonly #lanes = new Map<number, Lane<Item, Answer>>();
+
+  constructor(options: GroupCommitOptions<Item, Answer>) {
+    this.#options = options;
+  }
+
+  /** Rejects with OverloadedError when too much is queued, and with the database's error when it fails. */
+  submit(region: number, item: Item): Promise<Answer> {
+    const lane = this.#lane(region);
+    const key = this.#options.keyOf(item);
+    const twin = key === null ? undefined : lane.byKey.get(key);
+    if (twin !== undefined) return twin.promise;
+    if (lane.queued.length + lane.blocked.length >= QUEUE_MAX) {
+      return Promise.reject(new OverloadedError('too many requests are waiting for the database'));
+    }
+    const waiter = { item, key, ...Promise.withResolvers<Answer>() };
+    lane.queued.push(waiter);
+    if (key !== null) lane.byKey.set(key, waiter);
+    // What else this turn of the event loop brings goes into the same set.
+    if (lane.queued.length === 1) setImmediate(() => this.#startSets(lane));
+    return waiter.promise;
+  }
+
+  #lane(region: number): Lane<Item, Answer> {
+    let lane = this.#lanes.get(region);
+    if (lane === undefined) {
+      lane = { region, queued: [], byKey: new Map(), underWay: 0, blocked: [], waiting: 0 };
+      this.#lanes.set(region, lane);
+    }
+    return lane;
+  }
+
+  #startSets(lane: Lane<Item, Answer>): void {
+    while (lane.queued.length > 0 && lane.underWay < SETS_AT_ONCE) {
+      const set = lane.queued.splice(0, SET_MAX);
+      for (const { key } of set) if (key !== null) lane.byKey.delete(key);
+      lane.underWay += 1;
+      void this.#runSet(lane, set).finally(() => {
+        lane.underWay -= 1;
+        this.#startSets(lane);
+      });
+    }
+  }
+
+  async #runSet(lane: Lane<Item, Answer>, set: Waiter<Item, Answer>[]): Promise<void> {
+    try {
+      const answers = await this.#options.run(lane.region, set.map(({ item }) => item), false);
+      set.forEach((waiter, i) => {
+        const answer = answers[i]!;
+        if (answer.refused === 'busy') lane.blocked.push(waiter);
+        else waiter.resolve(answer);
+      });
+      this.#startWaits(lane);
+    } catch (error) {
+      if (set.length === 1 || isUnreachable(error)) {
+        for (const { reject } of set) reject(error);
+      } else {
+        const half = Math.ceil(set.length / 2);
+        await this.#runSet(lane, set.slice(0, half));
+        await this.#runSet(lane, set.slice(half));
+      }
+    }
+  }
+
+  #startWaits(lane: Lane<Item, Answer>): void {
+    while (lane.blocked.length > 0 && lane.waiting < WAITS_AT_ONCE) {
+      const waiter = lane.blocked.shift()!;
+      lane.waiting += 1;
+      void this.#waitAlone(lane, waiter).finally(() => {
+        lane.waiting -= 1;
+        this.#startWaits(lane);
+      });
+    }
+  }
+
+  async #waitAlone(lane: Lane<Item, Answer>, { item, resolve, reject }: Waiter<Item, Answer>): Promise<void> {
+    try {
+      const [answer] = await this.#options.run(lane.region, [item], true);
+      resolve(answer!);
+    } catch (error) {
+      if (isLockTimeout(error)) resolve({ refused: 'busy' } as Answer);
+      else reject(error);
+    }
+  }
+}

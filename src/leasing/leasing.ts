@@ -1,0 +1,339 @@
+/**
+ * The transitions as the rest of the service calls them: one item at a time, gathered into sets here, with what
+ * follows from each (drivers told, matchers woken, outcomes counted) done once, after its commit.
+ */
+import type { Point } from '../../domain/geo.ts';
+import type { RefusalCode } from '../../domain/refusals.ts';
+import type { Database } from '../database/connection.ts';
+import type { DriverNotice, OfferMessage } from '../gateway/notices.ts';
+import type { Metrics, TransitionName } from '../ops/metrics.ts';
+import { GroupCommit, type Refusable } from './group-commit.ts';
+import { newId, newLeaseToken } from './ids.ts';
+import * as transitions from './transitions.ts';
+
+export interface Effects {
+  /** Tells drivers, on whichever gateway they are. May lose what it is given. */
+  readonly tell: (region: number, notices: DriverNotice[]) => void;
+  /** A round of this region may now find something to do. May be lost as well. */
+  readonly wake: (region: number) => void;
+}
+
+/** A pair that a round, or a fleet's own matcher, wants leased. */
+export interface OfferAsk {
+  readonly rideId: string;
+  readonly driverId: string;
+  readonly pickup: Point;
+  readonly dropoff: Point;
+  readonly pickupEtaS: number;
+}
+
+export type Leasing = ReturnType<typeof createLeasing>;
+
+/** What a lease ask came to. */
+export type OfferOutcome =
+  | (OfferMessage & { readonly driverId: string })
+  | { readonly rideId: string; readonly driverId: string; readonly refused: RefusalCode };
+
+const LEASE_SET_MAX = 50;
+const SWEEP_SET_MAX = 200;
+/** Sets of one sweep: what is left after so many is for the next. */
+const SWEEP_SETS_MAX = 500;
+
+const claimKey = ({ offerId, leaseToken, driverId }: transitions.TermClaim): string =>
+  `${offerId} ${leaseToken} ${driverId ?? ''}`;
+
+export function createLeasing({ hot }: Pick<Database, 'hot'>, metrics: Metrics, effects: Effects) {
+  /** A lane of sets for one kind of command; `after` sees what each set changed, once. */
+  function lane<Item, Answer extends Refusable & { readonly applied: boolean }>(
+    name: TransitionName | ((item: Item) => TransitionName),
+    keyOf: (item: Item) => string | null,
+    change: (region: number, items: Item[], wait: boolean) => Promise<Answer[]>,
+    after: (region: number, applied: { item: Item; answer: Answer }[]) => void = () => {},
+  ): GroupCommit<Item, Answer> {
+    const nameOf = typeof name === 'function' ? name : () => name;
+    return new GroupCommit({
+      keyOf,
+      run: async (region, items, wait) => {
+        const answers = await change(region, items, wait);
+        items.forEach((item, i) => {
+          const { refused, applied } = answers[i]!;
+          // A set that meets a held row asks again for it alone: that answer counts.
+          if (refused === 'busy' && !wait) return;
+          metrics.countTransition(nameOf(item), refused ?? (applied ? 'applied' : 'repeated'));
+        });
+        metrics.setSize.observe({ transition: nameOf(items[0]!) }, items.length);
+        const applied = items.map((item, i) => ({ item, answer: answers[i]! })).filter(({ answer }) => answer.applied);
+        if (applied.length > 0) after(region, applied);
+        return answers;
+      },
+    });
+  }
+
+  const requests = lane(
+    'request',
+    () => null,
+    async (region, rides: transitions.NewRide[]) =>
+      (await transitions.createRides(hot, region, rides)).map((answer) => ({
+        ...answer,
+        applied: answer.refused === null && !answer.replayed,
+      })),
+    effects.wake,
+  );
+
+  const receipts = lane('received', claimKey, (region, claims: transitions.TermClaim[], wait) =>
+    transitions.receiveOffers(hot, region, claims, wait),
+  );
+
+  const confirms = lane(
+    'confirm',
+    claimKey,
+    (region, claims: transitions.TermClaim[], wait) => transitions.confirmOffers(hot, region, claims, wait),
+    (region, applied) => {
+      for (const { answer } of applied) {
+        metrics.requestToAssigned.observe(answer.since_request_ms / 1000);
+        metrics.offerToAnswer.observe(answer.held_ms / 1000);
+        metrics.leaseHold.observe({ ended_as: 'accepted' }, answer.held_ms / 1000);
+      }
+      effects.tell(
+        region,
+        applied.flatMap(({ item, answer }) => [
+          assignmentNotice(item.offerId, answer),
+          ...withdrawnNotices(answer, 'ride_taken'),
+        ]),
+      );
+    },
+  );
+
+  const returns = (status: 'declined' | 'withdrawn') =>
+    lane(
+      status === 'declined' ? 'decline' : 'release',
+      claimKey,
+      (region, claims: (transitions.TermClaim & { reason: string })[], wait) =>
+        transitions.returnOffers(hot, region, claims, status, wait),
+      (region, applied) => {
+        for (const { answer } of applied) {
+          if (status === 'declined') metrics.offerToAnswer.observe(answer.held_ms / 1000);
+          metrics.leaseHold.observe({ ended_as: status }, answer.held_ms / 1000);
+        }
+        if (status === 'withdrawn') {
+          effects.tell(
+            region,
+            applied.map(({ item, answer }) => withdrawn(answer.driver_id, item.offerId, item.reason)),
+          );
+        }
+        effects.wake(region);
+      },
+    );
+  const declines = returns('declined');
+  const releases = returns('withdrawn');
+
+  const cancels = lane(
+    'cancel',
+    ({ rideId, riderId }: transitions.CancelAsk) => `${rideId} ${riderId ?? ''}`,
+    (region, asks, wait) => transitions.cancelRides(hot, region, asks, wait),
+    (region, applied) => {
+      const notices = applied.flatMap(({ item, answer }) => [
+        ...withdrawnNotices(answer, 'ride_cancelled'),
+        ...(answer.released_driver_id === null ? [] : [cancelledNotice(answer.released_driver_id, item)]),
+      ]);
+      effects.tell(region, notices);
+      // A freed driver may serve another ride.
+      if (notices.length > 0) effects.wake(region);
+    },
+  );
+
+  const unassigns = lane(
+    'driver_cancel',
+    ({ rideId, driverId }: transitions.UnassignAsk) => `${rideId} ${driverId}`,
+    (region, asks, wait) => transitions.unassignRides(hot, region, asks, wait),
+    effects.wake,
+  );
+
+  const stepNames = { driver_arrived: 'arrive', in_progress: 'start', completed: 'complete' } as const;
+  const advances = lane(
+    ({ status }: transitions.AdvanceAsk) => stepNames[status],
+    ({ rideId, driverId, status }) => `${rideId} ${driverId} ${status}`,
+    (region, asks, wait) => transitions.advanceRides(hot, region, asks, wait),
+    (region, applied) => {
+      if (applied.some(({ item }) => item.status === 'completed')) effects.wake(region);
+    },
+  );
+
+  const onlines = lane(
+    'online',
+    (driverId: string) => driverId,
+    (region, driverIds, wait) => transitions.bringOnline(hot, region, driverIds, wait),
+    effects.wake,
+  );
+
+  const offlines = lane(
+    'offline',
+    (driverId: string) => driverId,
+    (region, driverIds, wait) => transitions.takeOffline(hot, region, driverIds, 'driver_offline', wait),
+    (region, applied) => {
+      const ended = applied.filter(({ answer }) => answer.ended_offer_id !== null);
+      if (ended.length === 0) return;
+      effects.tell(
+        region,
+        ended.map(({ item, answer }) => withdrawn(item, answer.ended_offer_id!, 'driver_offline')),
+      );
+      effects.wake(region);
+    },
+  );
+
+  async function leaseSet(
+    region: number,
+    asks: readonly OfferAsk[],
+    terms: transitions.LeaseTerms,
+    wait: boolean,
+  ): Promise<OfferOutcome[]> {
+    const made = asks.map((ask) => ({ ...ask, offerId: newId(region), leaseToken: newLeaseToken() }));
+    const answers = await transitions.leaseDrivers(hot, region, made, terms, wait);
+    metrics.setSize.observe({ transition: 'lease' }, asks.length);
+    return made.map((ask, i) => {
+      const { refused, fence, first_offer_after_ms } = answers[i]!;
+      metrics.countTransition('lease', refused ?? 'applied');
+      if (refused !== null) return { rideId: ask.rideId, driverId: ask.driverId, refused };
+      if (first_offer_after_ms !== null) metrics.requestToOffer.observe(first_offer_after_ms / 1000);
+      return { ...ask, fence, expiresInMs: terms.decisionTtlMs };
+    });
+  }
+
+  /** Leases the pairs of a round in sets, never waiting, and tells the drivers; answers in the order asked. */
+  async function offer(
+    region: number,
+    asks: readonly OfferAsk[],
+    terms: transitions.LeaseTerms,
+    beforeTelling: () => void,
+  ): Promise<OfferOutcome[]> {
+    const sets: OfferAsk[][] = [];
+    for (let i = 0; i < asks.length; i += LEASE_SET_MAX) sets.push(asks.slice(i, i + LEASE_SET_MAX));
+    const outcomes = (await Promise.all(sets.map((set) => leaseSet(region, set, terms, false)))).flat();
+    beforeTelling();
+    tellOffers(region, outcomes);
+    return outcomes;
+  }
+
+  /** One pair, for a fleet's own matcher: waits for a held row within the deadline. */
+  async function offerOne(region: number, ask: OfferAsk, terms: transitions.LeaseTerms): Promise<OfferOutcome> {
+    const outcomes = await leaseSet(region, [ask], terms, true);
+    tellOffers(region, outcomes);
+    return outcomes[0]!;
+  }
+
+  function tellOffers(region: number, outcomes: readonly OfferOutcome[]): void {
+    effects.tell(region, outcomes.flatMap((outcome) => ('refused' in outcome ? [] : [offerNotice(outcome)])));
+  }
+
+  /** The same for one pair under an idempotency key; a repetition hears the id of the offer made then. */
+  async function offerOnce(
+    region: number,
+    ask: OfferAsk,
+    terms: transitions.LeaseTerms,
+    idempotency: { subject: string; key: string; requestHash: Buffer },
+  ): Promise<
+    | { readonly offerId: string; readonly replayed: boolean }
+    | { readonly refused: RefusalCode | 'idempotency_key_reused' }
+  > {
+    const made = { ...ask, offerId: newId(region), leaseToken: newLeaseToken() };
+    const answer = await transitions.leaseDriverOnce(hot, region, made, terms, idempotency);
+    metrics.countTransition('lease', answer.refused ?? (answer.replayed ? 'repeated' : 'applied'));
+    if (answer.refused !== null) return { refused: answer.refused };
+    if (!answer.replayed) {
+      if (answer.first_offer_after_ms !== null) metrics.requestToOffer.observe(answer.first_offer_after_ms / 1000);
+      effects.tell(region, [offerNotice({ ...made, fence: answer.fence, expiresInMs: terms.decisionTtlMs })]);
+    }
+    return { offerId: answer.offer_id, replayed: answer.replayed };
+  }
+
+  /**
+   * Frees every lease of the region that is over, in bounded sets, going on behind rows that others hold. Called at
+   * the start of each round and by the sweeper. Returns how many ended.
+   */
+  async function expire(region: number): Promise<number> {
+    let ended = 0;
+    let after = transitions.FROM_THE_FIRST;
+    for (let sets = 0; sets < SWEEP_SETS_MAX; sets += 1) {
+      const due = await transitions.expireLeases(hot, region, after, SWEEP_SET_MAX);
+      const over = due.filter(({ ended_as }) => ended_as !== null);
+      for (const { ended_as, late_ms } of over) {
+        metrics.countTransition('expire', ended_as!);
+        metrics.sweeperLag.observe(late_ms / 1000);
+      }
+      if (over.length > 0) {
+        effects.tell(region, over.map(({ driver_id, offer_id, ended_as }) => withdrawn(driver_id, offer_id, ended_as!)));
+        effects.wake(region);
+      }
+      ended += over.length;
+      if (due.length < SWEEP_SET_MAX) break;
+      after = due.at(-1)!.due_at;
+    }
+    return ended;
+  }
+
+  return {
+    request: (region: number, ride: transitions.NewRide) => requests.submit(region, ride),
+    offer,
+    offerOne,
+    offerOnce,
+    received: (region: number, claim: transitions.TermClaim) => receipts.submit(region, claim),
+    confirm: (region: number, claim: transitions.TermClaim) => confirms.submit(region, claim),
+    decline: (region: number, claim: transitions.TermClaim, reason: string) =>
+      declines.submit(region, { ...claim, reason }),
+    release: (region: number, claim: transitions.TermClaim, reason: string) =>
+      releases.submit(region, { ...claim, reason }),
+    cancel: (region: number, ask: transitions.CancelAsk) => cancels.submit(region, ask),
+    unassign: (region: number, ask: transitions.UnassignAsk) => unassigns.submit(region, ask),
+    advance: (region: number, ask: transitions.AdvanceAsk) => advances.submit(region, ask),
+    online: (region: number, driverId: string) => onlines.submit(region, driverId),
+    offline: (region: number, driverId: string) => offlines.submit(region, driverId),
+    expire,
+  };
+}
+
+const withdrawn = (driverId: string, offerId: string, reason: string): DriverNotice => ({
+  driverId,
+  event: 'offer:withdrawn',
+  data: { offerId, reason },
+});
+
+const withdrawnNotices = (
+  answer: { withdrawn_offer_ids: string[] | null; withdrawn_driver_ids: string[] | null },
+  reason: string,
+): DriverNotice[] =>
+  (answer.withdrawn_offer_ids ?? []).map((offerId, i) => withdrawn(answer.withdrawn_driver_ids![i]!, offerId, reason));
+
+const cancelledNotice = (driverId: string, ask: transitions.CancelAsk): DriverNotice => ({
+  driverId,
+  event: 'ride:cancelled',
+  data: { rideId: ask.rideId, reasonCode: ask.reason, source: ask.source },
+});
+
+const offerNotice = (offer: OfferMessage & { driverId: string }): DriverNotice => ({
+  driverId: offer.driverId,
+  event: 'offer',
+  data: {
+    offerId: offer.offerId,
+    rideId: offer.rideId,
+    leaseToken: offer.leaseToken,
+    fence: offer.fence,
+    expiresInMs: offer.expiresInMs,
+    pickup: offer.pickup,
+    dropoff: offer.dropoff,
+    pickupEtaS: offer.pickupEtaS,
+  },
+});
+
+const assignmentNotice = (offerId: string, answer: transitions.ConfirmAnswer): DriverNotice => ({
+  driverId: answer.driver_id,
+  event: 'assignment',
+  data: {
+    rideId: answer.ride_id,
+    driverId: answer.driver_id,
+    offerId,
+    fence: answer.fence,
+    assignedAt: answer.assigned_at.toISOString(),
+    pickup: { lat: answer.pickup_lat, lng: answer.pickup_lng },
+    dropoff: { lat: answer.dropoff_lat, lng: answer.dropoff_lng },
+  },
+});

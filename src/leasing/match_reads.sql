@@ -1,0 +1,65 @@
+-- What a round looks at: the rides that are due, those waiting longest first, and when the next one will be.
+create or replace function due_rides(p_region smallint, p_limit int)
+returns table (ride_id uuid, pickup_lat float8, pickup_lng float8, vehicle_class text, policy_version int,
+  empty_rounds int, live_offers smallint, offers_made smallint, excluded_driver_ids text[], requested_at_ms float8,
+  patience_left_ms int, dropoff_lat float8, dropoff_lng float8)
+language plpgsql stable as $$
+#variable_conflict use_column
+declare
+  v_now timestamptz := clock_timestamp();
+begin
+  return query
+  select r.id, r.pickup_lat, r.pickup_lng, r.vehicle_class, r.policy_version, r.empty_rounds, r.live_offers,
+    r.offers_made, r.excluded_driver_ids, extract(epoch from r.requested_at)::float8 * 1000,
+    ceil(extract(epoch from r.patience_until - v_now) * 1000)::int, r.dropoff_lat, r.dropoff_lng
+  from rides r
+  where r.region = p_region and r.queue_at is not null and r.queue_at <= v_now
+  order by r.queue_at limit p_limit;
+end $$;
+
+create or replace function next_ride_due_in_ms(p_region smallint)
+returns int language plpgsql stable as $$
+begin
+  return (
+    select greatest(0, ceil(extract(epoch from r.queue_at - clock_timestamp()) * 1000))::int
+    from rides r where r.region = p_region and r.queue_at is not null order by r.queue_at limit 1);
+end $$;
+
+-- Drivers who may be asked: available, with a fresh position, in the given cells (null: anywhere in the region).
+-- One row of arrays, which is several times cheaper to read than a row for each driver.
+create or replace function available_drivers(p_region smallint, p_cells int8[], p_stale_ms int)
+returns table (driver_ids text[], lats float8[], lngs float8[], vehicle_classes text[])
+language plpgsql stable as $$
+#variable_conflict use_column
+declare
+  v_fresh_since timestamptz := clock_timestamp() - make_interval(secs => p_stale_ms / 1000.0);
+begin
+  if p_cells is null then
+    return query
+    select coalesce(array_agg(d.driver_id), '{}'), coalesce(array_agg(p.lat), '{}'), coalesce(array_agg(p.lng), '{}'),
+      coalesce(array_agg(d.vehicle_class), '{}')
+    from driver_presence p
+    join driver_state d on d.region = p_region and d.driver_id = p.driver_id and d.status = 'available'
+    where p.region = p_region and p.position_at > v_fresh_since;
+  else
+    return query
+    select coalesce(array_agg(d.driver_id), '{}'), coalesce(array_agg(p.lat), '{}'), coalesce(array_agg(p.lng), '{}'),
+      coalesce(array_agg(d.vehicle_class), '{}')
+    from driver_presence p
+    join driver_state d on d.region = p_region and d.driver_id = p.driver_id and d.status = 'available'
+    where p.region = p_region and p.cell = any(p_cells) and p.position_at > v_fresh_since;
+  end if;
+end $$;
+
+create or replace function is_ride_overdue(p_region smallint, p_by_ms int)
+returns boolean language plpgsql stable as $$
+begin
+  return (
+    select exists (select from (
+        select r.queue_at from rides r where r.region = p_region and r.queue_at is not null order by r.queue_at limit 1) first
+      where first.queue_at < clock_timestamp() - make_interval(secs => p_by_ms / 1000.0))
+    -- A lease that is over hides its driver and its ride.
+    or exists (select from (
+        select o.due_at from offers o where o.region = p_region and o.due_at is not null order by o.due_at limit 1) first
+      where first.due_at < clock_timestamp() - make_interval(secs => p_by_ms / 1000.0)));
+end $$;

@@ -1,0 +1,438 @@
+/**
+ * The transitions on sets: one call is one round trip and one transaction, in one region. Each is a function of the
+ * database (the .sql file of its name), and answers item by item, in the order asked.
+ *
+ * `wait` says what happens to an item whose rows somebody else holds: with it the call waits (bounded by the
+ * connection's lock timeout), without it the item is answered `busy`.
+ */
+import type { Point } from '../../domain/geo.ts';
+import type { Policy } from '../../domain/policy.ts';
+import type { RefusalOf } from '../../domain/refusals.ts';
+import type { Sql } from '../database/connection.ts';
+import type { OfferMessage } from '../gateway/notices.ts';
+
+/** A lease term, as whoever holds its token names it. `driverId` is who asks, or null for a holder that isn't a driver. */
+export interface TermClaim {
+  readonly offerId: string;
+  readonly leaseToken: string;
+  readonly driverId: string | null;
+}
+
+export interface NewRide {
+  readonly rideId: string;
+  readonly riderId: string;
+  readonly vehicleClass: string;
+  readonly pickup: Point;
+  readonly dropoff: Point;
+  readonly policyVersion: number;
+  readonly patienceMs: number;
+  readonly idempotency: { subject: string; key: string; requestHash: Buffer } | null;
+}
+
+export interface CreatedRide {
+  readonly refused: 'idempotency_key_reused' | null;
+  readonly replayed: boolean;
+  readonly ride_id: string;
+  readonly requested_at: Date;
+}
+
+export async function createRides(
+  sql: Sql,
+  region: number,
+  rides: readonly NewRide[],
+): Promise<CreatedRide[]> {
+  return sql<CreatedRide[]>`select refused, replayed, ride_id, requested_at from create_rides(${region}::smallint,
+    ${rides.map((r) => r.rideId)}::uuid[], ${rides.map((r) => r.riderId)}::text[],
+    ${rides.map((r) => r.vehicleClass)}::text[],
+    ${rides.map((r) => r.pickup.lat)}::float8[], ${rides.map((r) => r.pickup.lng)}::float8[],
+    ${rides.map((r) => r.dropoff.lat)}::float8[], ${rides.map((r) => r.dropoff.lng)}::float8[],
+    ${rides.map((r) => r.idempotency?.subject ?? null)}::text[],
+    ${rides.map((r) => r.idempotency?.key ?? null)}::text[],
+    ${rides.map((r) => r.idempotency?.requestHash.toString('hex') ?? null)}::text[],
+    ${rides.map((r) => r.policyVersion)}::int[], ${rides.map((r) => r.patienceMs)}::int[]) order by ord`;
+}
+
+export interface LeaseAsk {
+  readonly rideId: string;
+  readonly driverId: string;
+  readonly offerId: string;
+  readonly leaseToken: string;
+  readonly pickupEtaS: number;
+}
+
+/** The part of a policy that a lease runs under. */
+export type LeaseTerms = Pick<
+  Policy,
+  'parallelOffers' | 'offersMax' | 'deliveryTtlMs' | 'decisionTtlMs' | 'maxLifetimeMs'
+> & { readonly policyVersion: number };
+
+export interface LeaseAnswer {
+  readonly refused: RefusalOf<'lease'> | null;
+  readonly fence: number;
+  /** Request → this offer, if it is the ride's first. */
+  readonly first_offer_after_ms: number | null;
+}
+
+export async function leaseDrivers(
+  sql: Sql,
+  region: number,
+  asks: readonly LeaseAsk[],
+  terms: LeaseTerms,
+  wait: boolean,
+): Promise<LeaseAnswer[]> {
+  return sql<LeaseAnswer[]>`select refused, fence::float8, first_offer_after_ms from lease_drivers(${region}::smallint,
+    ${asks.map((a) => a.rideId)}::uuid[], ${asks.map((a) => a.driverId)}::text[],
+    ${asks.map((a) => a.offerId)}::uuid[], ${asks.map((a) => a.leaseToken)}::text[],
+    ${asks.map((a) => a.pickupEtaS)}::real[],
+    ${terms.policyVersion}::int, ${terms.parallelOffers}::int, ${terms.offersMax}::int,
+    ${terms.deliveryTtlMs}::int, ${terms.decisionTtlMs}::int, ${terms.maxLifetimeMs}::int, ${wait}) order by ord`;
+}
+
+export interface LeaseOnceAnswer {
+  readonly refused: RefusalOf<'lease'> | 'idempotency_key_reused' | null;
+  readonly replayed: boolean;
+  readonly offer_id: string;
+  readonly fence: number;
+  readonly first_offer_after_ms: number | null;
+}
+
+/** One lease under an idempotency key. */
+export async function leaseDriverOnce(
+  sql: Sql,
+  region: number,
+  ask: LeaseAsk,
+  terms: LeaseTerms,
+  idempotency: { subject: string; key: string; requestHash: Buffer },
+): Promise<LeaseOnceAnswer> {
+  const [answer] = await sql<LeaseOnceAnswer[]>`
+    select refused, replayed, offer_id, fence::float8, first_offer_after_ms from lease_driver_once(${region}::smallint,
+      ${idempotency.subject}, ${idempotency.key}, ${idempotency.requestHash},
+      ${ask.rideId}::uuid, ${ask.driverId}, ${ask.offerId}::uuid, ${ask.leaseToken}, ${ask.pickupEtaS}::real,
+      ${terms.policyVersion}::int, ${terms.parallelOffers}::int, ${terms.offersMax}::int,
+      ${terms.deliveryTtlMs}::int, ${terms.decisionTtlMs}::int, ${terms.maxLifetimeMs}::int)`;
+  return answer!;
+}
+
+export interface ReceiptAnswer {
+  readonly refused: RefusalOf<'received'> | null;
+  readonly applied: boolean;
+  readonly expires_in_ms: number;
+}
+
+export async function receiveOffers(
+  sql: Sql,
+  region: number,
+  claims: readonly TermClaim[],
+  wait: boolean,
+): Promise<ReceiptAnswer[]> {
+  return sql<ReceiptAnswer[]>`select refused, applied, expires_in_ms from receive_offers(${region}::smallint,
+    ${claims.map((c) => c.offerId)}::uuid[], ${claims.map((c) => c.leaseToken)}::text[],
+    ${claims.map((c) => c.driverId)}::text[], ${wait}) order by ord`;
+}
+
+export interface ConfirmAnswer {
+  readonly refused: RefusalOf<'confirm'> | null;
+  /** False for a repetition, which hears what the first confirm heard. */
+  readonly applied: boolean;
+  readonly ride_id: string;
+  readonly driver_id: string;
+  readonly fence: number;
+  readonly assigned_at: Date;
+  readonly pickup_lat: number;
+  readonly pickup_lng: number;
+  readonly dropoff_lat: number;
+  readonly dropoff_lng: number;
+  readonly since_request_ms: number;
+  readonly held_ms: number;
+  readonly withdrawn_offer_ids: string[] | null;
+  readonly withdrawn_driver_ids: string[] | null;
+}
+
+export async function confirmOffers(
+  sql: Sql,
+  region: number,
+  claims: readonly TermClaim[],
+  wait: boolean,
+): Promise<ConfirmAnswer[]> {
+  return sql<ConfirmAnswer[]>`select refused, applied, ride_id, driver_id, fence::float8, assigned_at,
+      pickup_lat, pickup_lng, dropoff_lat, dropoff_lng, since_request_ms, held_ms,
+      withdrawn_offer_ids, withdrawn_driver_ids
+    from confirm_offers(${region}::smallint,
+    ${claims.map((c) => c.offerId)}::uuid[], ${claims.map((c) => c.leaseToken)}::text[],
+    ${claims.map((c) => c.driverId)}::text[], ${wait}) order by ord`;
+}
+
+export interface ReturnAnswer {
+  readonly refused: RefusalOf<'decline'> | null;
+  readonly applied: boolean;
+  readonly ride_id: string;
+  readonly driver_id: string;
+  readonly held_ms: number;
+}
+
+export async function returnOffers(
+  sql: Sql,
+  region: number,
+  claims: readonly (TermClaim & { readonly reason: string })[],
+  status: 'declined' | 'withdrawn',
+  wait: boolean,
+): Promise<ReturnAnswer[]> {
+  return sql<ReturnAnswer[]>`select refused, applied, ride_id, driver_id, held_ms from return_offers(${region}::smallint,
+    ${claims.map((c) => c.offerId)}::uuid[], ${claims.map((c) => c.leaseToken)}::text[],
+    ${claims.map((c) => c.driverId)}::text[], ${status}, ${claims.map((c) => c.reason)}::text[], ${wait}) order by ord`;
+}
+
+export interface DueOffer {
+  readonly offer_id: string;
+  readonly ride_id: string;
+  readonly driver_id: string;
+  /** Null: renewed meanwhile, or held by somebody else. */
+  readonly ended_as: 'expired' | 'undeliverable' | null;
+  /** Microseconds of the database's clock since 1970, as text: the cursor for the next call. */
+  readonly due_at: string;
+  /** How long after its end the term was ended. */
+  readonly late_ms: number;
+}
+
+export const FROM_THE_FIRST = '-infinity';
+
+export async function expireLeases(sql: Sql, region: number, after: string, limit: number): Promise<DueOffer[]> {
+  return sql<DueOffer[]>`select offer_id, ride_id, driver_id, ended_as, due_at::text, late_ms
+    from expire_leases(${region}::smallint, ${after}::text::timestamptz, ${limit}::int) order by due_at`;
+}
+
+export interface CancelAsk {
+  readonly rideId: string;
+  /** Whose ride it has to be; null: anybody's. */
+  readonly riderId: string | null;
+  readonly source: 'rider' | 'operator' | 'system';
+  readonly reason: string;
+}
+
+export interface CancelAnswer {
+  readonly refused: RefusalOf<'cancel'> | null;
+  readonly applied: boolean;
+  readonly released_driver_id: string | null;
+  readonly withdrawn_offer_ids: string[] | null;
+  readonly withdrawn_driver_ids: string[] | null;
+}
+
+export async function cancelRides(
+  sql: Sql,
+  region: number,
+  asks: readonly CancelAsk[],
+  wait: boolean,
+): Promise<CancelAnswer[]> {
+  return sql<CancelAnswer[]>`select refused, applied, released_driver_id, withdrawn_offer_ids, withdrawn_driver_ids
+    from cancel_rides(${region}::smallint,
+    ${asks.map((a) => a.rideId)}::uuid[], ${asks.map((a) => a.riderId)}::text[],
+    ${asks.map((a) => a.source)}::text[], ${asks.map((a) => a.reason)}::text[], ${wait}) order by ord`;
+}
+
+export interface UnassignAsk {
+  readonly rideId: string;
+  readonly driverId: string;
+  readonly reason: string;
+  /** How long the ride searches from now on, at the least. */
+  readonly patienceMs: number;
+}
+
+export interface UnassignAnswer {
+  readonly refused: RefusalOf<'driverCancel'> | null;
+  readonly applied: boolean;
+}
+
+export async function unassignRides(
+  sql: Sql,
+  region: number,
+  asks: readonly UnassignAsk[],
+  wait: boolean,
+): Promise<UnassignAnswer[]> {
+  return sql<UnassignAnswer[]>`select refused, applied from unassign_rides(${region}::smallint,
+    ${asks.map((a) => a.rideId)}::uuid[], ${asks.map((a) => a.driverId)}::text[],
+    ${asks.map((a) => a.reason)}::text[], ${asks.map((a) => a.patienceMs)}::int[], ${wait}) order by ord`;
+}
+
+export type RideStep = 'driver_arrived' | 'in_progress' | 'completed';
+
+export interface AdvanceAsk {
+  readonly rideId: string;
+  readonly driverId: string;
+  readonly status: RideStep;
+}
+
+export interface AdvanceAnswer {
+  readonly refused: RefusalOf<'advance'> | null;
+  readonly applied: boolean;
+}
+
+export async function advanceRides(
+  sql: Sql,
+  region: number,
+  asks: readonly AdvanceAsk[],
+  wait: boolean,
+): Promise<AdvanceAnswer[]> {
+  return sql<AdvanceAnswer[]>`select refused, applied from advance_rides(${region}::smallint,
+    ${asks.map((a) => a.rideId)}::uuid[], ${asks.map((a) => a.driverId)}::text[],
+    ${asks.map((a) => a.status)}::text[], ${wait}) order by ord`;
+}
+
+/** Later again after `waitMs`, or given up when patience or offers have run out. Never waits. */
+export async function settleRides(
+  sql: Sql,
+  region: number,
+  rides: readonly { rideId: string; waitMs: number }[],
+  terms: { offersMax: number; recoveryMs: number },
+): Promise<{ ride_id: string; given_up: boolean }[]> {
+  return sql`select ride_id, given_up from settle_rides(${region}::smallint,
+    ${rides.map((r) => r.rideId)}::uuid[], ${rides.map((r) => r.waitMs)}::int[],
+    ${terms.offersMax}::int, ${terms.recoveryMs}::int)`;
+}
+
+export interface ShiftAnswer {
+  readonly refused: RefusalOf<'offline'> | null;
+  readonly applied: boolean;
+  /** The offer that ended `declined` because its driver left. */
+  readonly ended_offer_id: string | null;
+}
+
+export async function bringOnline(
+  sql: Sql,
+  region: number,
+  driverIds: readonly string[],
+  wait: boolean,
+): Promise<ShiftAnswer[]> {
+  return sql<ShiftAnswer[]>`select refused, applied, null as ended_offer_id
+    from bring_online(${region}::smallint, ${driverIds as string[]}::text[], ${wait}) order by ord`;
+}
+
+export async function takeOffline(
+  sql: Sql,
+  region: number,
+  driverIds: readonly string[],
+  reason: string,
+  wait: boolean,
+): Promise<ShiftAnswer[]> {
+  return sql<ShiftAnswer[]>`select refused, applied, ended_offer_id
+    from take_offline(${region}::smallint, ${driverIds as string[]}::text[], ${reason}, ${wait}) order by ord`;
+}
+
+/** One step along the region's drivers; `last_driver_id` is null when the region is done. */
+export async function retireAbsent(
+  sql: Sql,
+  region: number,
+  after: string,
+  limit: number,
+  graceMs: number,
+): Promise<{ last_driver_id: string | null; retired: string[] }> {
+  const [step] = await sql<{ last_driver_id: string | null; retired: string[] }[]>`
+    select * from retire_absent(${region}::smallint, ${after}, ${limit}::int, ${graceMs}::int)`;
+  return step!;
+}
+
+export interface PositionReport {
+  readonly driverId: string;
+  /** Null: the driver is there, and hasn't moved as far as we know. */
+  readonly position: (Point & { readonly cell: number }) | null;
+}
+
+export async function recordPositions(sql: Sql, region: number, reports: readonly PositionReport[]): Promise<void> {
+  await sql`select record_positions(${region}::smallint, ${reports.map((r) => r.driverId)}::text[],
+    ${reports.map((r) => r.position?.lat ?? null)}::float8[], ${reports.map((r) => r.position?.lng ?? null)}::float8[],
+    ${reports.map((r) => r.position?.cell ?? null)}::int8[])`;
+}
+
+export interface DueRide {
+  readonly ride_id: string;
+  readonly pickup_lat: number;
+  readonly pickup_lng: number;
+  readonly dropoff_lat: number;
+  readonly dropoff_lng: number;
+  readonly vehicle_class: string;
+  readonly policy_version: number;
+  readonly empty_rounds: number;
+  readonly live_offers: number;
+  readonly offers_made: number;
+  readonly excluded_driver_ids: string[];
+  readonly requested_at_ms: number;
+  readonly patience_left_ms: number;
+}
+
+export const dueRides = async (sql: Sql, region: number, limit: number): Promise<DueRide[]> =>
+  sql<DueRide[]>`select * from due_rides(${region}::smallint, ${limit}::int)`;
+
+/** How long until the next queued ride is due; null when none is queued. */
+export async function nextRideDueInMs(sql: Sql, region: number): Promise<number | null> {
+  const [row] = await sql<{ ms: number | null }[]>`select next_ride_due_in_ms(${region}::smallint) as ms`;
+  return row!.ms;
+}
+
+export interface AvailableDriverRow {
+  readonly driverId: string;
+  readonly position: Point;
+  readonly vehicleClass: string;
+}
+
+export async function availableDrivers(
+  sql: Sql,
+  region: number,
+  cells: readonly number[] | null,
+  staleMs: number,
+): Promise<AvailableDriverRow[]> {
+  const [row] = await sql<{ driver_ids: string[]; lats: number[]; lngs: number[]; vehicle_classes: string[] }[]>`
+    select * from available_drivers(${region}::smallint, ${cells as number[] | null}::int8[], ${staleMs}::int)`;
+  return row!.driver_ids.map((driverId, i) => ({
+    driverId,
+    position: { lat: row!.lats[i]!, lng: row!.lngs[i]! },
+    vehicleClass: row!.vehicle_classes[i]!,
+  }));
+}
+
+/** Whether a ride has been due for longer than `byMs`, so that no round can be on its way to it. */
+export async function isRideOverdue(sql: Sql, region: number, byMs: number): Promise<boolean> {
+  const [row] = await sql<{ overdue: boolean }[]>`select is_ride_overdue(${region}::smallint, ${byMs}::int) as overdue`;
+  return row!.overdue;
+}
+
+/** Drops up to `limit` idempotency keys that are older than a day; returns how many. */
+export async function dropOldKeys(sql: Sql, region: number, limit: number): Promise<number> {
+  const [row] = await sql<{ dropped: number }[]>`select drop_old_keys(${region}::smallint, ${limit}::int) as dropped`;
+  return row!.dropped;
+}
+
+/** Live offers that no device has acknowledged within `afterMs` of their grant, as they are pushed. */
+export async function undeliveredOffers(
+  sql: Sql,
+  region: number,
+  afterMs: number,
+  limit: number,
+): Promise<(OfferMessage & { readonly driverId: string })[]> {
+  const rows = await sql<UndeliveredRow[]>`select offer_id, ride_id, driver_id, lease_token, fence::float8, decision_ttl_ms,
+      pickup_lat, pickup_lng, dropoff_lat, dropoff_lng, pickup_eta_s
+    from undelivered_offers(${region}::smallint, ${afterMs}::int, ${limit}::int)`;
+  return rows.map((row) => ({
+    offerId: row.offer_id,
+    rideId: row.ride_id,
+    driverId: row.driver_id,
+    leaseToken: row.lease_token,
+    fence: row.fence,
+    expiresInMs: row.decision_ttl_ms,
+    pickup: { lat: row.pickup_lat, lng: row.pickup_lng },
+    dropoff: { lat: row.dropoff_lat, lng: row.dropoff_lng },
+    pickupEtaS: row.pickup_eta_s,
+  }));
+}
+
+interface UndeliveredRow {
+  readonly offer_id: string;
+  readonly ride_id: string;
+  readonly driver_id: string;
+  readonly lease_token: string;
+  readonly fence: number;
+  readonly decision_ttl_ms: number;
+  readonly pickup_lat: number;
+  readonly pickup_lng: number;
+  readonly dropoff_lat: number;
+  readonly dropoff_lng: number;
+  readonly pickup_eta_s: number;
+}

@@ -1,0 +1,79 @@
+-- assigned, driver_arrived → searching: the driver cancels after accepting. The ride goes back to the front of the
+-- line without that driver, with its patience from now on.
+create or replace function unassign_rides(
+  p_region smallint, p_ride_ids uuid[], p_driver_ids text[], p_reasons text[], p_patience_ms int[], p_wait boolean)
+returns table (ord int, refused text, applied boolean)
+language plpgsql as $$
+#variable_conflict use_column
+declare
+  v_rides uuid[] := lock_rides(p_region, p_ride_ids, p_wait);
+  v_drivers text[] := lock_drivers(p_region, p_driver_ids, p_wait);
+  v_now timestamptz := clock_timestamp();
+  v_ords int[];
+begin
+  v_ords := array(
+    select distinct on (j.ride_id) j.ord
+    from judge_unassigns(p_region, p_ride_ids, p_driver_ids, v_rides, v_drivers) j
+    where j.verdict is null order by j.ride_id, j.ord);
+
+  with leaving as (
+    select r.id, d.driver_id, r.assigned_offer_id as offer_id, d.fence, a.reason, a.patience_ms,
+      greatest(v_now, r.updated_at, d.updated_at) as at
+    from unnest(p_ride_ids, p_driver_ids, p_reasons, p_patience_ms) with ordinality a(ride_id, driver_id, reason, patience_ms, ord)
+    join rides r on r.region = p_region and r.id = a.ride_id
+    join driver_state d on d.region = p_region and d.driver_id = a.driver_id
+    where a.ord = any(v_ords)
+  ),
+  searching as (
+    update rides r set status = 'searching', assigned_driver_id = null, assigned_offer_id = null, queue_at = l.at,
+      patience_until = greatest(r.patience_until, l.at + make_interval(secs => l.patience_ms / 1000.0)),
+      excluded_driver_ids = r.excluded_driver_ids || l.driver_id,
+      event_seq = r.event_seq + 1, version = r.version + 1, updated_at = l.at
+    from leaving l
+    where r.region = p_region and r.id = l.id and r.status in ('assigned', 'driver_arrived')
+      and r.assigned_driver_id = l.driver_id
+    returning r.id, r.event_seq
+  ),
+  unassigned as (
+    update assignments s set ended_at = l.at, ended_as = 'driver_cancelled' from leaving l
+    where s.region = p_region and s.offer_id = l.offer_id and s.ended_at is null
+  ),
+  freed as (
+    update driver_state d set status = 'available', leased_to_ride_id = null, offer_id = null,
+      version = d.version + 1, updated_at = l.at
+    from leaving l
+    where d.region = p_region and d.driver_id = l.driver_id and d.status = 'assigned' and d.leased_to_ride_id = l.id
+  )
+  insert into ride_events (region, ride_id, seq, type, at, driver_id, offer_id, fence, reason)
+  select p_region, l.id, s.event_seq, 'driver_cancelled', l.at, l.driver_id, l.offer_id, l.fence, l.reason
+  from leaving l join searching s on s.id = l.id;
+
+  return query
+  select j.ord, nullif(case when j.verdict is null then 'busy' else j.verdict end, 'repeated'),
+    coalesce(j.ord = any(v_ords), false)
+  from judge_unassigns(p_region, p_ride_ids, p_driver_ids, v_rides, v_drivers) j;
+end $$;
+
+-- A driver who no longer has the ride and once gave it back is repeating himself.
+create or replace function judge_unassigns(
+  p_region smallint, p_ride_ids uuid[], p_driver_ids text[], p_rides uuid[], p_drivers text[])
+returns table (ord int, ride_id uuid, verdict text)
+language plpgsql as $$
+#variable_conflict use_column
+begin
+  return query
+  select a.ord::int, a.ride_id,
+    case
+      when r.id is null then 'ride_not_found'
+      when a.ride_id <> all(p_rides) or a.driver_id <> all(p_drivers) then 'busy'
+      when r.assigned_driver_id is distinct from a.driver_id then
+        case when exists (select from ride_events e where e.region = p_region and e.ride_id = r.id
+                          and e.type = 'driver_cancelled' and e.driver_id = a.driver_id)
+        then 'repeated' else 'wrong_driver' end
+      when r.status = 'in_progress' then 'ride_in_progress'
+      when r.ended_at is not null then 'ride_over'
+    end
+  from unnest(p_ride_ids, p_driver_ids) with ordinality a(ride_id, driver_id, ord)
+  left join rides r on r.region = p_region and r.id = a.ride_id
+  order by a.ord;
+end $$;

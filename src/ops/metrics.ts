@@ -1,0 +1,91 @@
+/** What a process measures about itself, in Prometheus' words. One instance for each process (or test). */
+import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from '@prometheus-io/client';
+
+const LATENCY_BUCKETS_S = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600];
+
+export type TransitionName =
+  | 'request'
+  | 'lease'
+  | 'received'
+  | 'confirm'
+  | 'decline'
+  | 'release'
+  | 'expire'
+  | 'cancel'
+  | 'driver_cancel'
+  | 'arrive'
+  | 'start'
+  | 'complete'
+  | 'give_up'
+  | 'online'
+  | 'offline'
+  | 'retire';
+
+export type Metrics = ReturnType<typeof createMetrics>;
+
+export function createMetrics() {
+  const registry = new Registry();
+  collectDefaultMetrics({ register: registry });
+  const registers = [registry];
+  const histogram = (name: string, help: string, buckets = LATENCY_BUCKETS_S) =>
+    new Histogram({ name, help, buckets, registers });
+
+  const transitions = new Counter({
+    name: 'cabrank_transitions_total',
+    help: 'Commands judged, by transition and outcome: applied, repeated, or the refusal code.',
+    labelNames: ['transition', 'outcome'],
+    registers,
+  });
+
+  return {
+    registry,
+    /** Counts commands judged; `outcome` is `applied`, `repeated` or a refusal code. */
+    countTransition(transition: TransitionName, outcome: string, count = 1): void {
+      if (count > 0) transitions.inc({ transition, outcome }, count);
+    },
+    requestToOffer: histogram('cabrank_request_to_offer_seconds', 'From a ride’s request to its first offer.'),
+    requestToAssigned: histogram('cabrank_request_to_assigned_seconds', 'From a ride’s request to its assignment.'),
+    offerToAnswer: histogram('cabrank_offer_to_answer_seconds', 'From an offer to the driver’s accept or decline.'),
+    leaseHold: new Histogram({
+      name: 'cabrank_lease_hold_seconds',
+      help: 'How long leases were held, by how they ended.',
+      labelNames: ['ended_as'],
+      buckets: LATENCY_BUCKETS_S,
+      registers,
+    }),
+    sweeperLag: histogram('cabrank_sweeper_lag_seconds', 'From the end of a term to the moment it was swept.'),
+    setSize: new Histogram({
+      name: 'cabrank_set_size',
+      help: 'Items that shared a transaction, by transition.',
+      labelNames: ['transition'],
+      buckets: [1, 2, 5, 10, 20, 50],
+      registers,
+    }),
+    roundDuration: histogram('cabrank_round_seconds', 'Duration of match rounds.'),
+    roundRides: histogram('cabrank_round_rides', 'Rides looked at in a match round.', [0, 1, 5, 10, 50, 100, 250, 500]),
+    roundFailures: new Counter({ name: 'cabrank_round_failures_total', help: 'Match rounds that failed.', registers }),
+    pushes: new Counter({
+      name: 'cabrank_offer_pushes_total',
+      help: 'Offers sent to a device: first pushes and repeated ones.',
+      labelNames: ['kind'],
+      registers,
+    }),
+    connectedDrivers: new Gauge({
+      name: 'cabrank_connected_drivers',
+      help: 'Drivers with a socket on this process.',
+      registers,
+    }),
+    drivers: new Gauge({
+      name: 'cabrank_drivers',
+      help: 'Drivers by state.',
+      labelNames: ['region', 'status'],
+      registers,
+    }),
+    rides: new Gauge({
+      name: 'cabrank_open_rides',
+      help: 'Rides that haven’t ended, by state.',
+      labelNames: ['region', 'status'],
+      registers,
+    }),
+  };
+}

@@ -1,0 +1,106 @@
+/** Regions and their policies, as the processes know them: read once, and looked at again every two seconds while used. */
+import { and, eq } from 'drizzle-orm';
+import type { Point } from '../domain/geo.ts';
+import type { Policy } from '../domain/policy.ts';
+import type { Database } from './database/connection.ts';
+import { policies, regions } from './database/schema.ts';
+
+const FRESH_MS = 2_000;
+
+export interface Region {
+  readonly number: number;
+  /** The fleet's own name for it. */
+  readonly id: string;
+  readonly name: string;
+  readonly center: Point;
+  readonly radiusM: number;
+  readonly policyVersion: number;
+  readonly policy: Policy;
+}
+
+export class Regions {
+  readonly #database: Database;
+  readonly #nowMs: () => number;
+  #byNumber = new Map<number, Region>();
+  #byId = new Map<string, Region>();
+  readonly #policies = new Map<string, Policy>();
+  #readAtMs = Number.NEGATIVE_INFINITY;
+  #reading: Promise<void> | null = null;
+
+  constructor(database: Database, nowMs: () => number = () => performance.now()) {
+    this.#database = database;
+    this.#nowMs = nowMs;
+  }
+
+  async all(): Promise<Region[]> {
+    await this.#refresh();
+    return [...this.#byNumber.values()];
+  }
+
+  /** A region that isn't known yet is looked for at once. */
+  async byId(id: string): Promise<Region | null> {
+    return (await this.#find(() => this.#byId.get(id))) ?? null;
+  }
+
+  async byNumber(number: number): Promise<Region | null> {
+    return (await this.#find(() => this.#byNumber.get(number))) ?? null;
+  }
+
+  /** The policy of a ride or offer made under `version`; versions never change. */
+  async policy(number: number, version: number): Promise<Policy> {
+    const key = `${number}/${version}`;
+    const known = this.#policies.get(key);
+    if (known !== undefined) return known;
+    const [row] = await this.#database.orm
+      .select({ document: policies.document })
+      .from(policies)
+      .where(and(eq(policies.region, number), eq(policies.version, version)));
+    if (row === undefined) throw new Error(`policy ${key} isn't in the database`);
+    this.#policies.set(key, row.document);
+    return row.document;
+  }
+
+  /** What this process changed itself is seen by it at once. */
+  forget(): void {
+    this.#readAtMs = Number.NEGATIVE_INFINITY;
+  }
+
+  async #find(look: () => Region | undefined): Promise<Region | undefined> {
+    await this.#refresh();
+    const found = look();
+    if (found !== undefined) return found;
+    this.forget();
+    await this.#refresh();
+    return look();
+  }
+
+  async #refresh(): Promise<void> {
+    if (this.#nowMs() - this.#readAtMs < FRESH_MS) return;
+    this.#reading ??= this.#read().finally(() => {
+      this.#reading = null;
+    });
+    await this.#reading;
+  }
+
+  async #read(): Promise<void> {
+    const readAtMs = this.#nowMs();
+    const rows = await this.#database.orm
+      .select({ region: regions, policy: policies.document })
+      .from(regions)
+      .innerJoin(policies, eq(policies.region, regions.number))
+      .where(eq(policies.version, regions.policyVersion));
+    const known = rows.map(({ region, policy }) => ({
+      number: region.number,
+      id: region.id,
+      name: region.name,
+      center: { lat: region.centerLat, lng: region.centerLng },
+      radiusM: region.radiusM,
+      policyVersion: region.policyVersion,
+      policy,
+    }));
+    this.#byNumber = new Map(known.map((region) => [region.number, region]));
+    this.#byId = new Map(known.map((region) => [region.id, region]));
+    for (const { number, policyVersion, policy } of known) this.#policies.set(`${number}/${policyVersion}`, policy);
+    this.#readAtMs = readAtMs;
+  }
+}

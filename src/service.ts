@@ -1,0 +1,134 @@
+/** One process of the service: the roles it was given, wired together, started and drained. */
+import { setTimeout as delay } from 'node:timers/promises';
+import { createApi } from './api/server.ts';
+import { createAuthenticator } from './auth.ts';
+import type { Policy } from '../domain/policy.ts';
+import type { Role } from './config.ts';
+import { connectDatabase } from './database/connection.ts';
+import { createFaults, noFaults } from './dispatch/faults.ts';
+import { startMatcher, type Matcher } from './dispatch/matcher.ts';
+import { startSweeper } from './dispatch/sweeper.ts';
+import { openWakeups } from './dispatch/wakeups.ts';
+import { openFanout, type FanoutKind } from './gateway/fanout.ts';
+import { Gateway } from './gateway/gateway.ts';
+import { createLeasing } from './leasing/leasing.ts';
+import type { Logger } from './ops/log.ts';
+import { createMetrics } from './ops/metrics.ts';
+import { startPositions } from './positions.ts';
+import { Regions } from './regions.ts';
+
+export interface ServiceOptions {
+  readonly roles: ReadonlySet<Role>;
+  readonly host: string;
+  readonly port: number;
+  readonly databaseUrl: string;
+  readonly redisUrl: string | null;
+  /** Nobody else uses this database: notices needn't leave the process. */
+  readonly isAlone: boolean;
+  readonly authSecret: string;
+  readonly newRegionPolicy: Policy;
+  readonly hotConnections: number;
+  readonly matcherFaultRate: number;
+  readonly log: Logger;
+}
+
+export interface Service {
+  /** Where it listens, http://host:port. */
+  readonly url: string;
+  /** Stops taking work, finishes what is in hand, withdraws nothing. */
+  readonly drain: () => Promise<void>;
+}
+
+const READY_DEADLINE_MS = 2_000;
+
+/** Starts on a migrated database; rejects when the port is taken or the database can't be used. */
+export async function startService(options: ServiceOptions): Promise<Service> {
+  const { roles, log, redisUrl, databaseUrl } = options;
+  const complain = (what: string) => quietly((error) => log.warn({ error }, what));
+  const metrics = createMetrics();
+  const database = connectDatabase(databaseUrl, { hotConnections: options.hotConnections });
+  const regions = new Regions(database);
+  const fanout = await openFanout(fanoutKind(options), complain('the fan-out failed'));
+  const parts: { matcher: Matcher | null } = { matcher: null };
+  const wakeups = await openWakeups({
+    databaseUrl,
+    redisUrl,
+    ...(roles.has('matcher') ? { onWake: (region: number) => parts.matcher?.wake(region) } : {}),
+    onError: complain('the queue failed'),
+  });
+  const leasing = createLeasing(database, metrics, {
+    tell: (_region, notices) => fanout.tell(notices),
+    wake: wakeups.wake,
+  });
+  const positions = startPositions({ sql: database.hot, log });
+  const authenticator = createAuthenticator(options.authSecret);
+
+  let isDraining = false;
+  const readiness = async () => {
+    const answered = await Promise.race([
+      database.cold`select 1`.then(
+        () => true,
+        () => false,
+      ),
+      delay(READY_DEADLINE_MS, false, { ref: false }),
+    ]);
+    const checks = { database: answered ? 'ok' : 'unavailable', draining: isDraining ? 'yes' : 'no' };
+    return { ok: answered && !isDraining, checks };
+  };
+  const api = await createApi({
+    routes: roles.has('api') ? 'all' : 'ops',
+    database,
+    regions,
+    leasing,
+    authenticator,
+    metrics,
+    presence: positions,
+    readiness,
+    newRegionPolicy: options.newRegionPolicy,
+    log,
+  });
+  const gateway = roles.has('gateway')
+    ? new Gateway({ database, authenticator, regions, leasing, positions, metrics, fanout, log })
+    : null;
+
+  const url = await api.listen({ host: options.host, port: options.port });
+  gateway?.start(api.server);
+  if (roles.has('matcher')) {
+    const { matcherFaultRate: rate, newRegionPolicy } = options;
+    const stallMs = newRegionPolicy.deliveryTtlMs;
+    const faults = rate === 0 ? noFaults : createFaults({ rate, stallMs, random: Math.random, delay });
+    parts.matcher = startMatcher({ sql: database.hot, leasing, regions, metrics, faults, log });
+  }
+  const stopSweeper = roles.has('sweeper')
+    ? startSweeper({ sql: database.hot, leasing, regions, metrics, log })
+    : async () => {};
+
+  return {
+    url,
+    drain: async () => {
+      isDraining = true;
+      await Promise.all([parts.matcher?.stop(), stopSweeper()]);
+      await gateway?.stop();
+      await fanout[Symbol.asyncDispose]();
+      await api.close();
+      await positions.stop();
+      await wakeups[Symbol.asyncDispose]();
+      await database.close();
+    },
+  };
+}
+
+function fanoutKind({ redisUrl, databaseUrl, isAlone }: ServiceOptions): FanoutKind {
+  if (redisUrl !== null) return { kind: 'redis', redisUrl };
+  return isAlone ? { kind: 'local' } : { kind: 'postgres', databaseUrl };
+}
+
+/** The same complaint at most once a second: a queue that is away says so many times. */
+function quietly(say: (error: Error) => void): (error: Error) => void {
+  let saidAtMs = -Infinity;
+  return (error) => {
+    if (performance.now() - saidAtMs < 1_000) return;
+    saidAtMs = performance.now();
+    say(error);
+  };
+}

@@ -1,0 +1,109 @@
+/**
+ * A check says in SQL what must hold for each row of a source. All checks of a source are counted by one statement,
+ * and so under one snapshot: a transition is committed as a whole, so a single statement never sees half of it, and
+ * a database in use gives no false alarm.
+ */
+import { checkIds, type CheckId } from './catalog.ts';
+import { paramsOf, type Params, type Range, type Reader } from './reader.ts';
+
+const EXAMPLES_MAX = 5;
+
+export interface Check {
+  readonly id: CheckId;
+  /** The rows it is about; all of them if absent. */
+  readonly of?: string;
+  /** What must hold for each. Null counts as broken. */
+  readonly holds: string;
+  /** What an example says after the row's name. */
+  readonly shows?: string;
+}
+
+export interface Source {
+  /** Names a row for people. */
+  readonly name: string;
+  /** What stands behind FROM: the tables of the statement, joined, with their conditions. */
+  readonly from: string;
+  readonly checks: readonly Check[];
+  /** What a row adds to counts that aren't checks, by their names: a number. */
+  readonly facts?: Readonly<Record<string, string>>;
+}
+
+export interface CheckTally {
+  checked: number;
+  violations: number;
+  readonly examples: string[];
+}
+
+/** What was counted so far, over all steps. */
+export class Tally {
+  readonly checks = new Map<CheckId, CheckTally>(
+    checkIds.map((id) => [id, { checked: 0, violations: 0, examples: [] }]),
+  );
+  readonly facts = new Map<string, number>();
+
+  get checked(): number {
+    return [...this.checks.values()].reduce((sum, { checked }) => sum + checked, 0);
+  }
+
+  count(id: CheckId, checked: number, violations: number, examples: readonly string[]): void {
+    const tally = this.checks.get(id)!;
+    tally.checked += checked;
+    tally.violations += violations;
+    tally.examples.push(...examples.slice(0, EXAMPLES_MAX - tally.examples.length));
+  }
+
+  addFact(name: string, count: number): void {
+    this.facts.set(name, (this.facts.get(name) ?? 0) + count);
+  }
+
+  fact(name: string): number {
+    return this.facts.get(name) ?? 0;
+  }
+}
+
+interface SourceRow {
+  readonly nth: number;
+  readonly checked: number[];
+  readonly violations: number[];
+  readonly examples: (string[] | null)[];
+  readonly facts: Record<string, number | null>;
+}
+
+/** Runs the checks of all sources over one range. `ctes` is what they share; $1, $2, $3 are the range. */
+export async function runChecks(
+  reader: Reader,
+  tally: Tally,
+  { ctes, sources }: { ctes?: string; sources: readonly Source[] },
+  range: Range,
+  moreParams: Params = [],
+): Promise<void> {
+  const statement = `${ctes === undefined ? '' : `with ${ctes}`} ${sources.map(countingSql).join('\nunion all\n')}`;
+  const rows = await reader.ask<SourceRow>(statement, [...paramsOf(range), ...moreParams]);
+  for (const row of rows) {
+    const { checks } = sources[row.nth]!;
+    checks.forEach(({ id }, i) => tally.count(id, row.checked[i]!, row.violations[i]!, row.examples[i] ?? []));
+    for (const [name, count] of Object.entries(row.facts)) tally.addFact(name, count ?? 0);
+  }
+}
+
+/**
+ * Every condition is evaluated once for a row: an example is made where it is broken, and violations are counted by
+ * their examples. (`offset 0` keeps the planner from evaluating it in both places: 11 µs for a ride instead of 5.)
+ */
+function countingSql({ name, from, checks, facts = {} }: Source, nth: number): string {
+  const isChecked = ({ of }: Check): string => `(${of ?? 'true'})`;
+  const example = ({ shows }: Check): string => (shows === undefined ? name : `concat(${name}, ': ', ${shows})`);
+  const columns = checks.flatMap((check, i) => [
+    `${isChecked(check)} as of${i}`,
+    `case when ${isChecked(check)} and (${check.holds}) is not true then ${example(check)} end as broken${i}`,
+  ]);
+  const factColumns = Object.values(facts).map((count, i) => `${count} as fact${i}`);
+  const list = (expression: (i: number) => string): string => `jsonb_build_array(${checks.map((_, i) => expression(i)).join(', ')})`;
+  const factList = Object.keys(facts).map((fact, i) => `'${fact}', sum(fact${i})`);
+  return `(select ${nth} as nth,
+    ${list((i) => `count(*) filter (where of${i})`)} as checked,
+    ${list((i) => `count(broken${i})`)} as violations,
+    ${list((i) => `(array_agg(broken${i}) filter (where broken${i} is not null))[1:${EXAMPLES_MAX}]`)} as examples,
+    jsonb_build_object(${factList.join(', ')}) as facts
+    from (select ${[...columns, ...factColumns].join(',\n')} from ${from} offset 0) judged)`;
+}

@@ -1,0 +1,45 @@
+/** A verification as text for a terminal: each check with what it counted, what was found wrong, and one last line. */
+import { invariants } from './catalog.ts';
+import type { CheckResult, Verification } from './verify.ts';
+
+const grouped = new Intl.NumberFormat('en-US');
+const NUMBER_WIDTH = 14;
+
+export function formatVerification(verification: Verification): string {
+  const results = new Map<string, CheckResult>(verification.invariants.map((result) => [result.id, result]));
+  const lines = invariants.flatMap(({ number, title, checks }) => [
+    `${number}. ${title}`,
+    ...Object.keys(checks).flatMap((id) => formatCheck(results.get(id)!)),
+  ]);
+  return [...lines, ...formatFacts(verification), lastLine(verification)].join('\n');
+}
+
+function formatCheck({ id, title, checked, violations, examples }: CheckResult): string[] {
+  const verdict = violations === 0 ? 'ok' : `${grouped.format(violations)} VIOLATIONS`;
+  return [
+    `   ${id} ${grouped.format(checked).padStart(NUMBER_WIDTH)}  ${title}: ${verdict}`,
+    ...examples.map((example) => `       ${example}`),
+  ];
+}
+
+function formatFacts({ facts }: Verification): string[] {
+  const counts = (of: Readonly<Record<string, number>>): string =>
+    Object.entries(of)
+      .filter(([, count]) => count > 0)
+      .map(([name, count]) => `${grouped.format(count)} ${name}`)
+      .join(', ') || 'none';
+  const ms = (value: number | null): string => (value === null ? '–' : `${grouped.format(value)} ms`);
+  return [
+    `rides: ${counts(facts.rides)}; ${grouped.format(facts.ridesEverAssigned)} ever assigned`,
+    `offers: ${counts(facts.offers)}; ${grouped.format(facts.leasesGranted)} leases granted`,
+    `assignments: ${counts(facts.assignments)}; ${grouped.format(facts.events)} events`,
+    `lease hold: p50 ${ms(facts.holdMs.p50)}, p95 ${ms(facts.holdMs.p95)}, p99 ${ms(facts.holdMs.p99)}; ` +
+      `freed after its end: p50 ${ms(facts.sweeperLagMs.p50)}, p99 ${ms(facts.sweeperLagMs.p99)}`,
+  ];
+}
+
+function lastLine({ checked, violations, empty, invariants: results }: Verification): string {
+  if (empty && violations === 0) return 'verify: the history is empty, nothing was verified';
+  const rows = `${grouped.format(checked)} rows in ${results.length} checks`;
+  return `verify: ${rows}, ${grouped.format(violations)} violations`;
+}

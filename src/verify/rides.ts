@@ -1,0 +1,267 @@
+/**
+ * What a ride's record, its events and its offers say of each other: the rides and events of one range of ride ids.
+ * Offers have no index by ride, so they are reached through the events that name them; that no offer lacks its
+ * event is checked from the offers' side (I4c).
+ *
+ * A story is written in letters, one for each event, so that a legal order is a regular expression. Capitals are
+ * turns: events that leave the ride in another status.
+ */
+import { runChecks, type Source, type Tally } from './checks.ts';
+import { ruleCte } from './offers.ts';
+import { inRange, type Range, type Reader } from './reader.ts';
+import { GRACE } from './signs-of-life.ts';
+
+const letters = {
+  ride_requested: 'R',
+  offer_made: 'm',
+  offer_received: 'r',
+  offer_declined: 'd',
+  offer_expired: 'e',
+  offer_withdrawn: 'w',
+  offer_undeliverable: 'u',
+  offer_accepted: 'A',
+  driver_arrived: 'T',
+  ride_started: 'S',
+  ride_completed: 'C',
+  ride_cancelled: 'X',
+  driver_cancelled: 'G',
+  no_drivers_available: 'N',
+} as const;
+
+/** Searching, then trips that were given back and searched again, then perhaps an end or a trip. */
+const LEGAL_RIDE = '^R[mrdewu]*(AT?G[mrdewu]*)*(N|X|A(X|T(X|SC?)?)?)?$';
+/** Made, perhaps received, ended at most once; after an acceptance the trip. */
+const LEGAL_OFFER = '^mr?([dewu]|A(X|G|T(X|G|SC?)?)?)?$';
+const isTurn = 'ascii(letter) < 97';
+/** An offer's end, and the end of the trip that an acceptance led to. */
+const isEnd = `letter in ('A', 'd', 'e', 'w', 'u')`;
+const isTripEnd = `letter in ('C', 'X', 'G')`;
+
+const cases = (value: string, of: Readonly<Record<string, string>>): string =>
+  `case ${value} ${Object.entries(of).map(([when, then]) => `when '${when}' then '${then}'`).join(' ')} end`;
+
+/** The status after the event that a letter stands for. */
+const statusOf = (letter: string): string =>
+  cases(letter, {
+    R: 'searching',
+    G: 'searching',
+    A: 'assigned',
+    T: 'driver_arrived',
+    S: 'in_progress',
+    C: 'completed',
+    X: 'cancelled',
+    N: 'no_drivers_available',
+  });
+
+/**
+ * told: the events, each with the one before it and the offers open and made up to it. story: all of a ride's.
+ * deed: all about one offer. matter: deeds with the offers and assignments they are about.
+ */
+const ctes = `
+ride as materialized (
+  select id, status, policy_version, requested_at, patience_until, queue_at, live_offers, offers_made, assigned_driver_id,
+    assigned_offer_id, ended_at, cancel_source, cancel_reason, cancel_phase, event_seq, updated_at,
+    count(*) over (partition by id) as copies
+  from rides where ${inRange('id', 'uuid')}),
+told as materialized (
+  select ride_id, seq, type, at, driver_id, offer_id, fence, reason, letter,
+    row_number() over w as number, lag(at) over w as at_before,
+    count(*) filter (where letter = 'm') over w as made_offers, count(*) filter (where ${isEnd}) over w as ended_offers
+  from (select *, coalesce(${cases('type', letters)}, '?') as letter from ride_events
+    where ${inRange('ride_id', 'uuid')} offset 0) lettered
+  window w as (partition by ride_id order by seq rows unbounded preceding)),
+story as materialized (
+  select ride_id, count(*) as events, string_agg(letter, '' order by seq) as letters,
+    string_agg(letter, '' order by seq) filter (where ${isTurn}) as turns,
+    bool_and(seq = number) as is_numbered, bool_and(at_before is null or at >= at_before) as is_forward,
+    bool_and(letter in ('R', 'N', 'X')
+      or offer_id is not null and driver_id is not null and fence is not null) as is_named,
+    max(made_offers) as made_offers, min(at) as first_at, max(at) as last_at,
+    max(seq) filter (where ${isTurn}) as turn_seq,
+    max(seq) filter (where letter = 'A') as accepted_seq
+  from told group by ride_id),
+deed as materialized (
+  select ride_id, offer_id, string_agg(letter, '' order by seq) as letters,
+    min(driver_id) as driver_id, min(fence) as fence,
+    min(driver_id) = max(driver_id) and min(fence) = max(fence)
+      and count(driver_id) = count(*) and count(fence) = count(*) as is_one_term,
+    min(at) filter (where letter = 'm') as made_at,
+    max(made_offers - ended_offers) filter (where letter = 'm') as open_offers,
+    max(made_offers) filter (where letter = 'm') as made_offers,
+    min(at) filter (where letter = 'r') as received_at,
+    min(type) filter (where ${isEnd}) as end_type, min(seq) filter (where ${isEnd}) as end_seq,
+    min(at) filter (where ${isEnd}) as end_at, min(reason) filter (where ${isEnd}) as end_reason,
+    min(type) filter (where ${isTripEnd}) as trip_end_type, min(at) filter (where ${isTripEnd}) as trip_end_at
+  from told where offer_id is not null group by ride_id, offer_id),
+matter as materialized (
+  select e.*, o.id, o.ride_id as offer_ride_id, o.driver_id as offer_driver_id, o.fence as offer_fence, o.status,
+    o.proof, o.granted_at, o.received_at as offer_received_at, o.ended_at, o.end_reason as offer_end_reason,
+    o.policy_version, a.offer_id as assigned_offer_id, a.assigned_at, a.ended_at as assignment_ended_at,
+    a.ended_as as assignment_ended_as,
+    lag(a.offer_id) over w as assigned_offer_before, lag(a.ended_at) over w as assignment_ended_before
+  from deed e
+  left join offers o on o.region = $1::int2 and o.id = e.offer_id
+  left join assignments a on a.region = $1::int2 and a.offer_id = e.offer_id
+  window w as (partition by e.ride_id, a.offer_id is null order by a.assigned_at, a.offer_id)),
+${ruleCte}`;
+
+const rides: Source = {
+  name: `format('ride %s (%s)', coalesce(r.id, s.ride_id), coalesce(r.status, 'absent'))`,
+  from: `ride r full join story s on s.ride_id = r.id
+    left join told turn on turn.ride_id = s.ride_id and turn.seq = s.turn_seq
+    left join (select ride_id, count(*) as pending from offers
+      where ${inRange('ride_id', 'uuid')} and due_at is not null group by ride_id) o on o.ride_id = coalesce(r.id, s.ride_id)
+    left join (select ride_id, count(*) as live, min(offer_id::text) as offer_id, min(driver_id) as driver_id
+      from assignments where ${inRange('ride_id', 'uuid')} and ended_at is null group by ride_id) a
+      on a.ride_id = coalesce(r.id, s.ride_id)
+    left join rule p on p.version = r.policy_version`,
+  checks: [
+    { id: 'I1b', of: 'a.live is not null', holds: 'a.live = 1', shows: `a.live || ' live assignments'` },
+    {
+      id: 'I1e',
+      of: 'r.id is not null',
+      holds: 'r.live_offers = coalesce(o.pending, 0) and r.offers_made = coalesce(s.made_offers, 0)',
+      shows: `format('counts %s of %s pending offers, %s of %s in all', r.live_offers, coalesce(o.pending, 0),
+        r.offers_made, coalesce(s.made_offers, 0))`,
+    },
+    { id: 'I4d', of: 's.ride_id is not null', holds: 's.is_named', shows: `'an event without offer, driver or fence'` },
+    {
+      id: 'I6a',
+      of: `r.status = 'searching'`,
+      holds: `greatest(r.patience_until, $4::text::timestamptz) + coalesce(p.lifetime + p.retry_max + p.recovery, '0 s')
+        + '${GRACE}' >= $5::text::timestamptz`,
+      shows: `format('patience ended %s', r.patience_until)`,
+    },
+    {
+      id: 'I6b',
+      of: 'r.id is not null',
+      holds: `case when r.status = 'searching' then r.queue_at is not null or o.pending > 0 else r.queue_at is null end`,
+      shows: `format('queued for %s, %s pending offers', r.queue_at, coalesce(o.pending, 0))`,
+    },
+    {
+      id: 'I6c',
+      of: `r.status in ('completed', 'cancelled', 'no_drivers_available')`,
+      holds: 'o.pending is null and a.live is null',
+      shows: `format('%s pending offers, %s live assignments', coalesce(o.pending, 0), coalesce(a.live, 0))`,
+    },
+    {
+      id: 'I6e',
+      of: `r.status in ('searching', 'assigned', 'driver_arrived', 'in_progress')`,
+      holds: `case when r.status = 'searching' then a.live is null
+        else o.pending is null and a.live = 1 and a.offer_id = r.assigned_offer_id::text and a.driver_id = r.assigned_driver_id end`,
+      shows: `format('assigned to %s, %s live assignments, %s pending offers', coalesce(r.assigned_driver_id, 'nobody'),
+        coalesce(a.live, 0), coalesce(o.pending, 0))`,
+    },
+    {
+      id: 'I6g',
+      of: 'r.id is not null',
+      holds: `r.status = ${statusOf('right(s.turns, 1)')}
+        and r.ended_at is not distinct from
+          case when r.status in ('completed', 'cancelled', 'no_drivers_available') then turn.at end
+        and r.assigned_offer_id is not distinct from case when r.status <> 'searching' then turn.offer_id end
+        and r.assigned_driver_id is not distinct from case when r.status <> 'searching' then turn.driver_id end
+        and case when r.status = 'cancelled'
+          then turn.reason = r.cancel_source || ':' || r.cancel_reason
+            and r.cancel_phase = ${statusOf('right(left(s.turns, -1), 1)')}
+          else num_nonnulls(r.cancel_source, r.cancel_reason, r.cancel_phase) = 0 end`,
+      shows: `format('ended %s, assigned to %s; last %s %s', r.ended_at, coalesce(r.assigned_driver_id, 'nobody'), turn.type, turn.at)`,
+    },
+    {
+      id: 'I7a',
+      holds: 'r.copies = 1 and s.is_numbered and s.events = r.event_seq',
+      shows: `format('%s events, event_seq %s', coalesce(s.events, 0), r.event_seq)`,
+    },
+    {
+      id: 'I7b',
+      of: 's.ride_id is not null and r.id is not null',
+      holds: 's.is_forward and s.first_at = r.requested_at and s.last_at <= r.updated_at',
+      shows: `format('requested %s, events from %s to %s, last changed %s', r.requested_at, s.first_at, s.last_at, r.updated_at)`,
+    },
+    {
+      id: 'I7c',
+      of: 's.ride_id is not null',
+      holds: `s.letters ~ '${LEGAL_RIDE}'`,
+      shows: `(select string_agg(type, ', ' order by seq) from told where told.ride_id = s.ride_id)`,
+    },
+  ],
+  facts: {
+    ...Object.fromEntries(
+      ['searching', 'assigned', 'driver_arrived', 'in_progress', 'completed', 'cancelled', 'no_drivers_available'].map(
+        (status) => [`rides.${status}`, `(r.status is not distinct from '${status}')::int`],
+      ),
+    ),
+    everAssigned: '(s.accepted_seq is not null)::int',
+    events: 'coalesce(s.events, 0)',
+  },
+};
+
+const matters: Source = {
+  name: `format('offer %s (%s, ride %s, driver %s, fence %s)', m.offer_id, coalesce(m.status, 'absent'), m.ride_id, m.driver_id, m.fence)`,
+  from: `matter m left join rule p on p.version = m.policy_version
+    left join story s on s.ride_id = m.ride_id left join ride r on r.id = m.ride_id`,
+  checks: [
+    {
+      id: 'I1b',
+      of: 'm.assigned_offer_id is not null',
+      holds: 'm.assigned_offer_before is null or m.assigned_at >= m.assignment_ended_before',
+      shows: `format('assigned %s, the one of offer %s ended %s', m.assigned_at, m.assigned_offer_before,
+        coalesce(m.assignment_ended_before::text, 'not yet'))`,
+    },
+    {
+      id: 'I1d',
+      of: 'm.made_at is not null and p.version is not null',
+      holds: 'm.open_offers <= p.parallel_offers and m.made_offers <= p.offers_max',
+      shows: `format('number %s of the ride, %s open; its policy allows %s and %s', m.made_offers, m.open_offers,
+        p.offers_max, p.parallel_offers)`,
+    },
+    {
+      id: 'I4b',
+      holds: `m.letters ~ '${LEGAL_OFFER}'`,
+      shows: `(select string_agg(type, ', ' order by seq) from told where told.ride_id = m.ride_id and told.offer_id = m.offer_id)`,
+    },
+    {
+      id: 'I4c',
+      holds: `m.offer_ride_id = m.ride_id and m.granted_at = m.made_at
+        and m.end_type is not distinct from case when m.status <> 'pending' then 'offer_' || m.status end
+        and m.ended_at is not distinct from m.end_at and m.offer_end_reason is not distinct from m.end_reason
+        and m.offer_received_at is not distinct from case m.status
+          when 'pending' then null when 'accepted' then coalesce(m.received_at, m.end_at) else m.received_at end`,
+      shows: `format('granted %s, received %s, ended %s; told: made %s, received %s, %s %s', m.granted_at, m.offer_received_at,
+        m.ended_at, m.made_at, m.received_at, coalesce(m.end_type, 'not ended'), m.end_at)`,
+    },
+    {
+      id: 'I4d',
+      of: 'm.id is not null',
+      holds: 'm.is_one_term and m.driver_id = m.offer_driver_id and m.fence = m.offer_fence',
+      shows: `format('its own are driver %s, fence %s', m.offer_driver_id, m.offer_fence)`,
+    },
+    {
+      id: 'I4f',
+      of: `m.status = 'withdrawn' and m.proof is null and m.offer_end_reason in ('ride_cancelled', 'ride_taken')`,
+      holds: `case m.offer_end_reason when 'ride_taken' then s.accepted_seq > m.end_seq
+        else r.status = 'cancelled' and r.ended_at >= m.ended_at end`,
+      shows: `format('withdrawn as %s, and the ride is %s', m.offer_end_reason, r.status)`,
+    },
+    {
+      id: 'I5a',
+      of: `m.end_type = 'offer_accepted' or m.assigned_offer_id is not null`,
+      holds: `m.end_type = 'offer_accepted' and m.assigned_at = m.end_at
+        and m.assignment_ended_at is not distinct from m.trip_end_at
+        and m.assignment_ended_as is not distinct from ${cases('m.trip_end_type', {
+          ride_completed: 'completed',
+          ride_cancelled: 'cancelled',
+          driver_cancelled: 'driver_cancelled',
+        })}`,
+      shows: `format('assigned %s, ended %s %s; told: accepted %s, %s %s', m.assigned_at, m.assignment_ended_as,
+        m.assignment_ended_at, m.end_at, m.trip_end_type, m.trip_end_at)`,
+    },
+  ],
+};
+
+/** `positionsSince` and `lastSignAt` are times of the database, as text. */
+export const checkRides = (
+  reader: Reader,
+  tally: Tally,
+  range: Range,
+  { positionsSince, lastSignAt }: { positionsSince: string; lastSignAt: string },
+): Promise<void> => runChecks(reader, tally, { ctes, sources: [rides, matters] }, range, [positionsSince, lastSignAt]);

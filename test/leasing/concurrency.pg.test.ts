@@ -1,0 +1,161 @@
+/** What must hold when many ask at once: on real connections, with no lock in the process to help. */
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { expect, test } from 'vitest';
+import { createRandom } from '../../domain/random.ts';
+import { connectDatabase } from '../../src/database/connection.ts';
+import { newId, newLeaseToken } from '../../src/leasing/ids.ts';
+import { createLeasing, type Leasing } from '../../src/leasing/leasing.ts';
+import * as t from '../../src/leasing/transitions.ts';
+import { createMetrics } from '../../src/ops/metrics.ts';
+import { verify } from '../../src/verify/verify.ts';
+import { addRides, lease, leaseTerms, openCity, type Term } from '../support/city.ts';
+
+const effects = { tell: () => {}, wake: () => {} };
+
+test('200 clients confirming the same offer at once: one assignment, and all get that same answer', async () => {
+  await using city = await openCity(1);
+  const [rideId] = await addRides(city.sql, city.region, 1);
+  const term = await lease(city.sql, city.region, rideId!, 'd1');
+  await using many = connectDatabase(city.url, { hotConnections: 50 });
+  // 100 through two processes' group commit, 100 each on its own.
+  const [one, two] = [createLeasing(city.database, createMetrics(), effects), createLeasing(many, createMetrics(), effects)];
+  const asks = Array.from({ length: 200 }, async (_, i) => {
+    if (i % 4 === 0) return one.confirm(city.region, term);
+    if (i % 4 === 1) return two.confirm(city.region, term);
+    return (await t.confirmOffers(many.hot, city.region, [term], true))[0]!;
+  });
+  const answers = await Promise.all(asks);
+  expect(new Set(answers.map(({ refused }) => refused))).toEqual(new Set([null]));
+  expect(new Set(answers.map((a) => `${a.ride_id} ${a.driver_id} ${a.fence} ${a.assigned_at.toISOString()}`)).size).toBe(1);
+  expect(await city.sql`select from assignments`).toHaveLength(1);
+  expect(await city.events(rideId!)).toEqual(['ride_requested', 'offer_made', 'offer_accepted']);
+});
+
+test('50 matchers leasing the same 20 drivers at once: 20 leases, no error, no deadlock', async () => {
+  await using city = await openCity(20);
+  const rideIds = await addRides(city.sql, city.region, 50);
+  await using many = connectDatabase(city.url, { hotConnections: 50 });
+  const random = createRandom('fifty matchers');
+  const matchers = Array.from({ length: 50 }, async (_, m) => {
+    let granted = 0;
+    // Each wants all twenty, in an order of its own, for whichever rides; and comes back while some are held.
+    for (let attempt = 0; attempt < 20; attempt += 1) {
+      const order = [...city.driverIds].sort(() => random.next() - 0.5);
+      const asks = order.map((driverId, i) => ({
+        rideId: rideIds[(m + i) % rideIds.length]!,
+        driverId,
+        offerId: newId(city.region),
+        leaseToken: newLeaseToken(),
+        pickupEtaS: 1,
+      }));
+      const answers = await t.leaseDrivers(many.hot, city.region, asks, leaseTerms, false);
+      granted += answers.filter(({ refused }) => refused === null).length;
+      if (!answers.some(({ refused }) => refused === 'busy')) break;
+    }
+    return granted;
+  });
+  const granted = (await Promise.all(matchers)).reduce((a, b) => a + b, 0);
+  expect(granted).toBe(20);
+  expect(await city.sql`select from offers where status = 'pending'`).toHaveLength(20);
+  expect(await city.sql`select from driver_state where status = 'leased' and fence = 1`).toHaveLength(20);
+});
+
+/** The whole minute on CI; long enough to meet every pair of transitions elsewhere. */
+const MIX_SECONDS = process.env['CI'] === undefined ? 12 : 60;
+
+test(
+  'lease, receive, confirm, cancel, decline, expire, arrive … in sets of 50 over the same rows: no deadlock, no half-applied item, no violation',
+  async () => {
+    const policy = { parallelOffers: 3, deliveryTtlMs: 800, decisionTtlMs: 1_200, maxLifetimeMs: 2_500, offersMax: 100 };
+    await using city = await openCity(60, policy);
+    await using many = connectDatabase(city.url, { hotConnections: 24 });
+    const sql = many.hot;
+    const { region } = city;
+    // As two processes would: each gathers its own sets.
+    const leasings = [createLeasing(many, createMetrics(), effects), createLeasing(many, createMetrics(), effects)];
+    const terms: Term[] = [];
+    let rideIds = await addRides(city.sql, region, 80, 600_000);
+    const done = new Map<string, number>();
+    const endsAt = performance.now() + MIX_SECONDS * 1_000;
+    const random = createRandom('mixed minute');
+
+    const some = <T>(from: readonly T[], most = 50): T[] =>
+      Array.from({ length: Math.min(most, from.length) }, () => random.pick(from));
+    /** Asks for all at once, so that they are gathered into sets; those that meet held rows then wait alone. */
+    const all = async <T>(
+      what: string,
+      items: readonly T[],
+      ask: (leasing: Leasing, item: T) => Promise<{ refused: string | null; applied: boolean }>,
+    ): Promise<void> => {
+      const leasing = random.pick(leasings);
+      for (const { refused, applied } of await Promise.all(items.map((item) => ask(leasing, item)))) {
+        const outcome = `${what} ${refused ?? (applied ? 'applied' : 'repeated')}`;
+        done.set(outcome, (done.get(outcome) ?? 0) + 1);
+      }
+    };
+    const work: Record<string, () => Promise<void>> = {
+      lease: async () => {
+        const asks = some(rideIds).map((rideId) => ({
+          rideId,
+          driverId: random.pick(city.driverIds),
+          offerId: newId(region),
+          leaseToken: newLeaseToken(),
+          pickupEtaS: 1,
+        }));
+        const answers = await t.leaseDrivers(sql, region, asks, { ...leaseTerms, ...policy }, false);
+        asks.forEach((ask, i) => {
+          const { refused, fence } = answers[i]!;
+          if (refused === null) terms.push({ ...ask, fence });
+          done.set(`lease ${refused ?? 'applied'}`, (done.get(`lease ${refused ?? 'applied'}`) ?? 0) + 1);
+        });
+        terms.splice(0, Math.max(0, terms.length - 120));
+      },
+      receive: () => all('receive', some(terms), (leasing, term) => leasing.received(region, term)),
+      confirm: () => all('confirm', some(terms), (leasing, term) => leasing.confirm(region, term)),
+      decline: () => all('decline', some(terms, 8), (leasing, term) => leasing.decline(region, term, 'mix')),
+      release: () => all('release', some(terms, 8), (leasing, term) => leasing.release(region, term, 'mix')),
+      expire: async () => {
+        const ended = await random.pick(leasings).expire(region);
+        done.set('expire applied', (done.get('expire applied') ?? 0) + ended);
+      },
+      cancel: async () => {
+        await all('cancel', some(rideIds, 5), (leasing, rideId) =>
+          leasing.cancel(region, { rideId, riderId: null, source: 'operator', reason: 'mix' }),
+        );
+        rideIds = [...rideIds.slice(5), ...(await addRides(sql, region, 5, 600_000))];
+      },
+      advance: () =>
+        all('advance', some(terms), (leasing, { rideId, driverId }) =>
+          leasing.advance(region, {
+            rideId,
+            driverId,
+            status: random.pick(['driver_arrived', 'in_progress', 'completed'] as const),
+          }),
+        ),
+      leave: () =>
+        all('leave', some(terms, 5), (leasing, { rideId, driverId }) =>
+          leasing.unassign(region, { rideId, driverId, reason: 'mix', patienceMs: 600_000 }),
+        ),
+      offline: () => all('offline', some(city.driverIds, 3), (leasing, driverId) => leasing.offline(region, driverId)),
+      online: () => all('online', some(city.driverIds), (leasing, driverId) => leasing.online(region, driverId)),
+    };
+    await Promise.all(
+      Object.values(work).flatMap((run) =>
+        [1, 2].map(async () => {
+          while (performance.now() < endsAt) {
+            await run();
+            // With nothing to ask for, the others still need their turn.
+            await nextTurn();
+          }
+        }),
+      ),
+    );
+
+    // A mix that was too tame would prove nothing.
+    for (const what of Object.keys(work)) expect(done.get(`${what} applied`), what).toBeGreaterThan(10);
+    const verification = await verify(city.url);
+    expect(verification.invariants.filter(({ violations }) => violations > 0)).toEqual([]);
+    expect(verification.checked).toBeGreaterThan(1_000);
+  },
+  (MIX_SECONDS + 30) * 1_000,
+);

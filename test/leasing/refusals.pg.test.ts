@@ -1,0 +1,408 @@
+/** Each condition of the transitions, shown by the command that it refuses, and that nothing changed. */
+import { describe, expect, test } from 'vitest';
+import { newId, newLeaseToken } from '../../src/leasing/ids.ts';
+import * as t from '../../src/leasing/transitions.ts';
+import { addDrivers, addRegion, addRides, assign, lease, leaseTerms, moveExpiry, openCity, type City } from '../support/city.ts';
+
+const ask = (region: number, rideId: string, driverId: string): t.LeaseAsk => ({
+  rideId,
+  driverId,
+  offerId: newId(region),
+  leaseToken: newLeaseToken(),
+  pickupEtaS: 1,
+});
+
+async function refusedUnchanged<A extends { refused: string | null }>(city: City, run: () => Promise<A[]>): Promise<(string | null)[]> {
+  const before = await city.everything();
+  const answers = await run();
+  expect(await city.everything()).toEqual(before);
+  return answers.map(({ refused }) => refused);
+}
+
+describe('lease', () => {
+  const refusal = (city: City, rideId: string, driverId: string, terms: Partial<t.LeaseTerms> = {}) =>
+    refusedUnchanged(city, () =>
+      t.leaseDrivers(city.sql, city.region, [ask(city.region, rideId, driverId)], { ...leaseTerms, ...terms }, true),
+    );
+
+  test('is refused for a ride or driver that is not there', async () => {
+    await using city = await openCity(1);
+    const [rideId] = await addRides(city.sql, city.region, 1);
+    expect(await refusal(city, newId(city.region), 'd1')).toEqual(['ride_not_found']);
+    expect(await refusal(city, rideId!, 'nobody')).toEqual(['driver_not_found']);
+  });
+
+  test('is refused for a driver of another region', async () => {
+    await using city = await openCity(1);
+    const other = await addRegion(city.sql, 'paris');
+    const [rideId] = await addRides(city.sql, other, 1);
+    const answers = await t.leaseDrivers(city.sql, other, [ask(other, rideId!, 'd1')], leaseTerms, true);
+    expect(answers).toMatchObject([{ refused: 'driver_not_found' }]);
+  });
+
+  test.each(['offline', 'leased', 'assigned'])('is refused while the driver is %s', async (status) => {
+    await using city = await openCity(1);
+    const [rideId] = await addRides(city.sql, city.region, 1);
+    if (status === 'offline') await t.takeOffline(city.sql, city.region, ['d1'], 'test', true);
+    if (status === 'leased') await lease(city.sql, city.region, (await addRides(city.sql, city.region, 1))[0]!, 'd1');
+    if (status === 'assigned') await assign(city);
+    expect(await refusal(city, rideId!, 'd1')).toEqual(['driver_unavailable']);
+  });
+
+  test('is refused once the ride is assigned, cancelled or given up', async () => {
+    await using city = await openCity(2);
+    const { rideId } = await assign(city);
+    expect(await refusal(city, rideId, 'd2')).toEqual(['ride_not_searching']);
+    await t.cancelRides(city.sql, city.region, [{ rideId, riderId: null, source: 'operator', reason: 'test' }], true);
+    expect(await refusal(city, rideId, 'd2')).toEqual(['ride_not_searching']);
+  });
+
+  test('is refused when the ride holds as many offers as its policy allows, or has used them up', async () => {
+    await using city = await openCity(2);
+    const [rideId] = await addRides(city.sql, city.region, 1);
+    await lease(city.sql, city.region, rideId!, 'd1');
+    expect(await refusal(city, rideId!, 'd2')).toEqual(['ride_fully_offered']);
+    expect(await refusal(city, rideId!, 'd2', { parallelOffers: 2, offersMax: 1 })).toEqual(['ride_fully_offered']);
+  });
+
+  test('gives one driver to one ride, and a ride no more drivers than it has places, within one set', async () => {
+    await using city = await openCity(3);
+    const [a, b] = await addRides(city.sql, city.region, 2);
+    const pairs = [ask(city.region, a!, 'd1'), ask(city.region, b!, 'd1'), ask(city.region, a!, 'd2'), ask(city.region, b!, 'd3')];
+    const answers = await t.leaseDrivers(city.sql, city.region, pairs, leaseTerms, false);
+    expect(answers.map(({ refused }) => refused)).toEqual([null, 'driver_unavailable', 'ride_fully_offered', null]);
+  });
+
+  test('a set never waits for a row that somebody else holds, and the others are granted', async () => {
+    await using city = await openCity(2);
+    const [a, b] = await addRides(city.sql, city.region, 2);
+    await city.sql.begin(async (holder) => {
+      await holder`select from driver_state where region = ${city.region} and driver_id = 'd1' for update`;
+      const pairs = [ask(city.region, a!, 'd1'), ask(city.region, b!, 'd2')];
+      const answers = await t.leaseDrivers(city.sql, city.region, pairs, leaseTerms, false);
+      expect(answers.map(({ refused }) => refused)).toEqual(['busy', null]);
+    });
+  });
+});
+
+describe.each(['received', 'confirm', 'decline', 'release'] as const)('%s', (command) => {
+  const run = (city: City, claim: t.TermClaim): Promise<{ refused: string | null }[]> => {
+    const { sql, region } = city;
+    if (command === 'received') return t.receiveOffers(sql, region, [claim], true);
+    if (command === 'confirm') return t.confirmOffers(sql, region, [claim], true);
+    const status = command === 'decline' ? 'declined' : 'withdrawn';
+    return t.returnOffers(sql, region, [{ ...claim, reason: 'test' }], status, true);
+  };
+  const refusal = (city: City, claim: t.TermClaim) => refusedUnchanged(city, () => run(city, claim));
+  async function leased(city: City, driverId = 'd1') {
+    const [rideId] = await addRides(city.sql, city.region, 1);
+    return lease(city.sql, city.region, rideId!, driverId);
+  }
+
+  test('is refused for an unknown offer, another driver, and a token that is not the term’s own, in this order', async () => {
+    await using city = await openCity(1);
+    const term = await leased(city);
+    expect(await refusal(city, { ...term, offerId: newId(city.region), driverId: 'd2', leaseToken: 'x' })).toEqual(['offer_not_found']);
+    expect(await refusal(city, { ...term, driverId: 'd2', leaseToken: 'x' })).toEqual(['wrong_driver']);
+    expect(await refusal(city, { ...term, leaseToken: newLeaseToken() })).toEqual(['wrong_token']);
+    expect(await refusal(city, { ...term, leaseToken: '' })).toEqual(['wrong_token']);
+  });
+
+  test('is refused after the end of the term, swept or not', async () => {
+    await using city = await openCity(1);
+    const term = await leased(city);
+    await moveExpiry(city.sql, city.region, ['d1'], -5_000);
+    expect(await refusal(city, term)).toEqual(['lease_expired']);
+    await t.expireLeases(city.sql, city.region, t.FROM_THE_FIRST, 10);
+    expect(await refusal(city, term)).toEqual(['lease_expired']);
+  });
+
+  test('is refused once the driver holds a newer term', async () => {
+    await using city = await openCity(1);
+    const old = await leased(city);
+    await moveExpiry(city.sql, city.region, ['d1'], -5_000);
+    await t.expireLeases(city.sql, city.region, t.FROM_THE_FIRST, 10);
+    await leased(city);
+    expect(await refusal(city, old)).toEqual(['lease_lost']);
+  });
+
+  test('is refused after the ride was cancelled, and after another driver took it', async () => {
+    await using city = await openCity(3);
+    const term = await leased(city);
+    await t.cancelRides(city.sql, city.region, [{ rideId: term.rideId, riderId: null, source: 'rider', reason: 'test' }], true);
+    expect(await refusal(city, term)).toEqual(['ride_cancelled']);
+
+    const [rideId] = await addRides(city.sql, city.region, 1);
+    const [first, second] = [
+      await lease(city.sql, city.region, rideId!, 'd2', { parallelOffers: 2 }),
+      await lease(city.sql, city.region, rideId!, 'd3', { parallelOffers: 2 }),
+    ];
+    await t.confirmOffers(city.sql, city.region, [first], true);
+    expect(await refusal(city, second)).toEqual(['ride_taken']);
+  });
+});
+
+describe('confirm', () => {
+  test('repeated, also after the ride went on or the term’s end passed, is answered as the first time', async () => {
+    await using city = await openCity(1);
+    const term = await assign(city);
+    const confirm = async () => (await t.confirmOffers(city.sql, city.region, [term], true))[0]!;
+    const first = await confirm();
+    expect(first).toMatchObject({ refused: null, applied: false, fence: 1 });
+    for (const status of ['driver_arrived', 'in_progress', 'completed'] as const) {
+      await t.advanceRides(city.sql, city.region, [{ rideId: term.rideId, driverId: 'd1', status }], true);
+    }
+    await lease(city.sql, city.region, (await addRides(city.sql, city.region, 1))[0]!, 'd1');
+    expect(await confirm()).toEqual(first);
+    const [stranger] = await t.confirmOffers(city.sql, city.region, [{ ...term, leaseToken: newLeaseToken() }], true);
+    expect(stranger!.refused).toBe('wrong_token');
+  });
+
+  test('of one ride by two drivers in one set: the first wins, the other is withdrawn and told so', async () => {
+    await using city = await openCity(2);
+    const [rideId] = await addRides(city.sql, city.region, 1);
+    const one = await lease(city.sql, city.region, rideId!, 'd1', { parallelOffers: 2 });
+    const two = await lease(city.sql, city.region, rideId!, 'd2', { parallelOffers: 2 });
+    const answers = await t.confirmOffers(city.sql, city.region, [two, one], false);
+    expect(answers.map(({ refused }) => refused)).toEqual([null, 'ride_taken']);
+    expect(answers[0]).toMatchObject({ driver_id: 'd2', withdrawn_offer_ids: [one.offerId], withdrawn_driver_ids: ['d1'] });
+    expect(await city.driver('d1')).toMatchObject({ status: 'available' });
+    expect(await city.offer(one.offerId)).toMatchObject({ status: 'withdrawn', end_reason: 'ride_taken' });
+    expect(await city.ride(rideId!)).toMatchObject({ status: 'assigned', assigned_driver_id: 'd2', live_offers: 0 });
+  });
+
+  test('of a ride whose other offer is held by somebody else waits rather than leave that offer open', async () => {
+    await using city = await openCity(2);
+    const [rideId] = await addRides(city.sql, city.region, 1);
+    const one = await lease(city.sql, city.region, rideId!, 'd1', { parallelOffers: 2 });
+    await lease(city.sql, city.region, rideId!, 'd2', { parallelOffers: 2 });
+    await city.sql.begin(async (holder) => {
+      await holder`select from driver_state where region = ${city.region} and driver_id = 'd2' for update`;
+      expect((await t.confirmOffers(city.sql, city.region, [one], false))[0]!.refused).toBe('busy');
+    });
+    expect((await t.confirmOffers(city.sql, city.region, [one], true))[0]!.refused).toBe(null);
+  });
+
+  test('that waited behind a lock until after the end of its term is refused', async () => {
+    await using city = await openCity(1);
+    const [rideId] = await addRides(city.sql, city.region, 1);
+    const term = await lease(city.sql, city.region, rideId!, 'd1', { deliveryTtlMs: 300 });
+    const confirmed = await city.sql.begin(async (holder) => {
+      await holder`select from rides where region = ${city.region} and id = ${rideId!} for update`;
+      const waiting = t.confirmOffers(city.sql, city.region, [term], true);
+      // It waits for the lock now; hold it until the term is over by the database's clock.
+      await holder`select pg_sleep_until(lease_expires_at + interval '50 ms') from driver_state where driver_id = 'd1'`;
+      return { waiting };
+    });
+    expect((await confirmed.waiting)[0]!.refused).toBe('lease_expired');
+    expect(await city.driver('d1')).toMatchObject({ status: 'leased' });
+  });
+});
+
+describe('received', () => {
+  test('renews once to the decision window, and repeated renews nothing', async () => {
+    await using city = await openCity(1);
+    const [rideId] = await addRides(city.sql, city.region, 1);
+    const term = await lease(city.sql, city.region, rideId!, 'd1');
+    const [first] = await t.receiveOffers(city.sql, city.region, [term], true);
+    const renewed = await city.driver('d1');
+    const [again] = await t.receiveOffers(city.sql, city.region, [term], true);
+    expect([first!.applied, again!.applied]).toEqual([true, false]);
+    expect(again!.expires_in_ms).toBeLessThanOrEqual(first!.expires_in_ms);
+    expect(await city.driver('d1')).toEqual(renewed);
+  });
+
+  test('never renews past the lifetime', async () => {
+    await using city = await openCity(1);
+    const [rideId] = await addRides(city.sql, city.region, 1);
+    const term = await lease(city.sql, city.region, rideId!, 'd1', { decisionTtlMs: 60_000, maxLifetimeMs: 10_000 });
+    const [receipt] = await t.receiveOffers(city.sql, city.region, [term], true);
+    expect(receipt!.expires_in_ms).toBeLessThanOrEqual(10_000);
+    await t.confirmOffers(city.sql, city.region, [term], true);
+    const offer = await city.offer(term.offerId);
+    expect(offer['expires_at']).toEqual(offer['lifetime_ends_at']);
+  });
+
+  test('a renewed lease that is due is looked at again at its new end, and not ended', async () => {
+    await using city = await openCity(1);
+    const [rideId] = await addRides(city.sql, city.region, 1);
+    const term = await lease(city.sql, city.region, rideId!, 'd1');
+    await t.receiveOffers(city.sql, city.region, [term], true);
+    await city.sql`update offers set due_at = clock_timestamp() - interval '1 second'`;
+    expect(await t.expireLeases(city.sql, city.region, t.FROM_THE_FIRST, 10)).toMatchObject([{ ended_as: null }]);
+    expect(await t.expireLeases(city.sql, city.region, t.FROM_THE_FIRST, 10)).toEqual([]);
+    expect((await city.offer(term.offerId))['due_at']).toEqual((await city.driver('d1'))['lease_expires_at']);
+    await moveExpiry(city.sql, city.region, ['d1'], -20_000);
+    expect(await t.expireLeases(city.sql, city.region, t.FROM_THE_FIRST, 10)).toMatchObject([{ ended_as: 'expired' }]);
+  });
+});
+
+describe('cancel', () => {
+  const cancel = (city: City, rideId: string, riderId: string | null = null) =>
+    t.cancelRides(city.sql, city.region, [{ rideId, riderId, source: 'rider', reason: 'changed_mind' }], true);
+
+  test('ends a ride that nobody was offered, in a set as well as alone', async () => {
+    await using city = await openCity(0);
+    const [a, b] = await addRides(city.sql, city.region, 2);
+    expect(await cancel(city, a!)).toMatchObject([{ refused: null, applied: true }]);
+    const ask = { rideId: b!, riderId: null, source: 'rider' as const, reason: 'changed_mind' };
+    expect(await t.cancelRides(city.sql, city.region, [ask], false)).toMatchObject([{ refused: null, applied: true }]);
+  });
+
+  test('withdraws the open offer and frees its driver', async () => {
+    await using city = await openCity(1);
+    const [rideId] = await addRides(city.sql, city.region, 1);
+    const term = await lease(city.sql, city.region, rideId!, 'd1');
+    expect(await cancel(city, rideId!)).toMatchObject([{ refused: null, withdrawn_offer_ids: [term.offerId] }]);
+    expect(await city.driver('d1')).toMatchObject({ status: 'available' });
+    expect(await city.ride(rideId!)).toMatchObject({ status: 'cancelled', cancel_phase: 'searching', live_offers: 0 });
+    expect(await city.events(rideId!)).toEqual(['ride_requested', 'offer_made', 'offer_withdrawn', 'ride_cancelled']);
+  });
+
+  test('after the accept frees the assigned driver', async () => {
+    await using city = await openCity(1);
+    const { rideId } = await assign(city);
+    expect(await cancel(city, rideId)).toMatchObject([{ refused: null, released_driver_id: 'd1' }]);
+    expect(await city.driver('d1')).toMatchObject({ status: 'available', leased_to_ride_id: null });
+    expect(await city.ride(rideId)).toMatchObject({ status: 'cancelled', cancel_phase: 'assigned' });
+  });
+
+  test('repeated changes nothing and is answered as the first time', async () => {
+    await using city = await openCity(1);
+    const { rideId } = await assign(city);
+    await cancel(city, rideId);
+    expect(await refusedUnchanged(city, () => cancel(city, rideId))).toEqual([null]);
+  });
+
+  test('is refused to strangers, during the trip, and after the ride', async () => {
+    await using city = await openCity(1);
+    const { rideId } = await assign(city);
+    expect(await refusedUnchanged(city, () => cancel(city, newId(city.region)))).toEqual(['ride_not_found']);
+    expect(await refusedUnchanged(city, () => cancel(city, rideId, 'somebody'))).toEqual(['wrong_rider']);
+    const advance = (status: t.RideStep) => t.advanceRides(city.sql, city.region, [{ rideId, driverId: 'd1', status }], true);
+    await advance('driver_arrived');
+    await advance('in_progress');
+    expect(await refusedUnchanged(city, () => cancel(city, rideId))).toEqual(['ride_in_progress']);
+    await advance('completed');
+    expect(await refusedUnchanged(city, () => cancel(city, rideId))).toEqual(['ride_over']);
+  });
+});
+
+describe('a driver who cancels after accepting', () => {
+  const leave = (city: City, rideId: string, driverId = 'd1') =>
+    t.unassignRides(city.sql, city.region, [{ rideId, driverId, reason: 'flat_tyre', patienceMs: 60_000 }], true);
+
+  test('sends the ride back to searching without him, and is free', async () => {
+    await using city = await openCity(2);
+    const term = await assign(city);
+    expect(await leave(city, term.rideId)).toEqual([{ refused: null, applied: true }]);
+    expect(await city.ride(term.rideId)).toMatchObject({ status: 'searching', assigned_driver_id: null, excluded_driver_ids: ['d1'] });
+    expect(await city.driver('d1')).toMatchObject({ status: 'available' });
+    expect(await refusedUnchanged(city, () => leave(city, term.rideId))).toEqual([null]);
+    // The accept that he gave back still has its first answer, and books nothing.
+    expect(await t.confirmOffers(city.sql, city.region, [term], true)).toMatchObject([{ refused: null, applied: false }]);
+    expect(await city.ride(term.rideId)).toMatchObject({ status: 'searching' });
+    const next = await lease(city.sql, city.region, term.rideId, 'd2');
+    expect(await t.confirmOffers(city.sql, city.region, [next], true)).toMatchObject([{ refused: null, applied: true }]);
+  });
+
+  test('is refused if it isn’t his ride, or the trip has begun', async () => {
+    await using city = await openCity(2);
+    const { rideId } = await assign(city);
+    expect(await refusedUnchanged(city, () => leave(city, rideId, 'd2'))).toEqual(['wrong_driver']);
+    for (const status of ['driver_arrived', 'in_progress'] as const) {
+      await t.advanceRides(city.sql, city.region, [{ rideId, driverId: 'd1', status }], true);
+    }
+    expect(await refusedUnchanged(city, () => leave(city, rideId))).toEqual(['ride_in_progress']);
+  });
+});
+
+describe('a step of the ride', () => {
+  const advance = (city: City, rideId: string, status: t.RideStep, driverId = 'd1') =>
+    t.advanceRides(city.sql, city.region, [{ rideId, driverId, status }], true);
+
+  test('is taken by the assigned driver alone, in order, and repeated changes nothing', async () => {
+    await using city = await openCity(2);
+    const { rideId } = await assign(city);
+    expect(await refusedUnchanged(city, () => advance(city, rideId, 'driver_arrived', 'd2'))).toEqual(['wrong_driver']);
+    expect(await refusedUnchanged(city, () => advance(city, rideId, 'in_progress'))).toEqual(['wrong_phase']);
+    expect(await refusedUnchanged(city, () => advance(city, rideId, 'completed'))).toEqual(['wrong_phase']);
+    expect(await advance(city, rideId, 'driver_arrived')).toMatchObject([{ refused: null, applied: true }]);
+    expect(await refusedUnchanged(city, () => advance(city, rideId, 'driver_arrived'))).toEqual([null]);
+  });
+
+  test('two steps of one ride in one set: the first is taken, the second has to come again', async () => {
+    await using city = await openCity(1);
+    const { rideId } = await assign(city);
+    const steps = (['driver_arrived', 'in_progress'] as const).map((status) => ({ rideId, driverId: 'd1', status }));
+    expect((await t.advanceRides(city.sql, city.region, steps, false)).map(({ refused }) => refused)).toEqual([null, 'busy']);
+  });
+
+  test('is refused after the ride was cancelled', async () => {
+    await using city = await openCity(1);
+    const { rideId } = await assign(city);
+    await t.cancelRides(city.sql, city.region, [{ rideId, riderId: null, source: 'rider', reason: 'x' }], true);
+    expect(await refusedUnchanged(city, () => advance(city, rideId, 'driver_arrived'))).toEqual(['ride_cancelled']);
+  });
+});
+
+describe('a shift', () => {
+  test('ends only without a ride in hand; an open offer ends declined', async () => {
+    await using city = await openCity(2);
+    const { sql, region } = city;
+    await assign(city, 'd1');
+    expect(await refusedUnchanged(city, () => t.takeOffline(sql, region, ['d1'], 'over', true))).toEqual(['driver_assigned']);
+    const [rideId] = await addRides(sql, region, 1);
+    const term = await lease(sql, region, rideId!, 'd2');
+    expect(await t.takeOffline(sql, region, ['d2'], 'over', true)).toMatchObject([{ applied: true, ended_offer_id: term.offerId }]);
+    expect(await city.offer(term.offerId)).toMatchObject({ status: 'declined', end_reason: 'over', proof: null });
+    expect(await city.driver('d2')).toMatchObject({ status: 'offline' });
+    expect(await city.ride(rideId!)).toMatchObject({ excluded_driver_ids: ['d2'], live_offers: 0 });
+    expect(await t.takeOffline(sql, region, ['d2'], 'over', true)).toMatchObject([{ refused: null, applied: false }]);
+    expect(await t.bringOnline(sql, region, ['d2', 'nobody'], true)).toMatchObject([
+      { refused: null, applied: true },
+      { refused: 'driver_not_found' },
+    ]);
+  });
+
+  test('of a driver who isn’t seen any more ends by itself, but only while available', async () => {
+    await using city = await openCity(0);
+    const { sql, region } = city;
+    await addDrivers(sql, region, 4);
+    await assign(city, 'd1');
+    await lease(sql, region, (await addRides(sql, region, 1))[0]!, 'd2');
+    await sql`update driver_presence set seen_at = seen_at - interval '1 minute' where driver_id <> 'd4'`;
+    await sql`update driver_state set updated_at = updated_at - interval '1 minute' where driver_id in ('d3', 'd4')`;
+    expect(await t.retireAbsent(sql, region, '', 100, 30_000)).toEqual({ last_driver_id: 'd4', retired: ['d3'] });
+    expect(await t.retireAbsent(sql, region, 'd4', 100, 30_000)).toEqual({ last_driver_id: null, retired: [] });
+    expect(await city.driver('d3')).toMatchObject({ status: 'offline' });
+  });
+});
+
+describe('a request', () => {
+  test('under the same key is the same ride, in one set and later; with another body it is refused', async () => {
+    await using city = await openCity(0);
+    const { sql, region } = city;
+    const make = (key: string, body: string) => ({
+      rideId: newId(region),
+      riderId: 'rider-1',
+      vehicleClass: 'economy',
+      pickup: { lat: 1, lng: 1 },
+      dropoff: { lat: 2, lng: 2 },
+      policyVersion: 1,
+      patienceMs: 1_000,
+      idempotency: { subject: 'rider:1', key, requestHash: Buffer.from(body) },
+    });
+    const first = [make('a', 'x'), make('b', 'x'), make('a', 'x')];
+    const answers = await t.createRides(sql, region, first);
+    expect(answers.map(({ replayed }) => replayed)).toEqual([false, false, true]);
+    expect(answers[2]!.ride_id).toBe(answers[0]!.ride_id);
+    const [again, other] = await t.createRides(sql, region, [make('a', 'x'), make('b', 'y')]);
+    expect(again).toMatchObject({ refused: null, replayed: true, ride_id: answers[0]!.ride_id });
+    expect(other!.refused).toBe('idempotency_key_reused');
+    expect(await sql`select from rides`).toHaveLength(2);
+    await sql`update idempotency_keys set created_at = created_at - interval '25 hours'`;
+    expect(await t.createRides(sql, region, [make('a', 'z')])).toMatchObject([{ refused: null, replayed: false }]);
+    expect(await t.dropOldKeys(sql, region, 10)).toBe(1);
+  });
+});
