@@ -164,7 +164,7 @@ export async function rideTimeline({ cold: sql }: Reads, region: RegionName, rid
   return rows.map((row) => ({
     seq: row.seq,
     type: row.type,
-    at: row.at.toISOString(),
+    at: isoTime(row.at),
     driverId: row.driver_id,
     offerId: row.offer_id,
     fence: row.fence,
@@ -271,27 +271,27 @@ interface RideRow extends RouteRow {
   readonly rider_id: string;
   readonly status: RideStatus;
   readonly vehicle_class: string;
-  readonly requested_at: Date;
-  readonly patience_until: Date;
+  readonly requested_at: string;
+  readonly patience_until: string;
   readonly offers_made: number;
-  readonly ended_at: Date | null;
+  readonly ended_at: string | null;
   readonly cancel_source: 'rider' | 'driver' | 'operator' | 'system' | null;
   readonly cancel_reason: string | null;
   readonly cancel_phase: RideStatus | null;
   readonly policy_version: number;
   readonly version: number;
-  readonly updated_at: Date;
+  readonly updated_at: string;
   /** Of the assignment: all null without one. */
   readonly driver_id: string | null;
   readonly offer_id: string | null;
   readonly fence: number | null;
-  readonly assigned_at: Date | null;
+  readonly assigned_at: string | null;
 }
 
 interface TimelineRow {
   readonly seq: number;
   readonly type: string;
-  readonly at: Date;
+  readonly at: string;
   readonly driver_id: string | null;
   readonly offer_id: string | null;
   readonly fence: number | null;
@@ -305,17 +305,17 @@ interface DriverRow extends RouteRow, PositionRow {
   readonly vehicle_class: string;
   readonly fence: number;
   readonly version: number;
-  readonly updated_at: Date;
-  readonly position_at: Date | null;
+  readonly updated_at: string;
+  readonly position_at: string | null;
   /** Of the lease or assignment: null without one, as are those after it. */
   readonly ride_id: string | null;
   readonly offer_id: string | null;
   readonly lease_token: string | null;
-  readonly lease_received_at: Date | null;
+  readonly lease_received_at: string | null;
   readonly expires_in_ms: number | null;
   readonly pickup_eta_s: number;
   readonly ride_status: RideStatus;
-  readonly assigned_at: Date | null;
+  readonly assigned_at: string | null;
 }
 
 interface OfferRow extends RouteRow {
@@ -325,15 +325,18 @@ interface OfferRow extends RouteRow {
   readonly status: OfferStatus;
   readonly fence: number;
   readonly pickup_eta_s: number;
-  readonly granted_at: Date;
-  readonly received_at: Date | null;
-  readonly expires_at: Date;
-  readonly ended_at: Date | null;
+  readonly granted_at: string;
+  readonly received_at: string | null;
+  readonly expires_at: string;
+  readonly ended_at: string | null;
   readonly end_reason: string | null;
   readonly policy_version: number;
   readonly lease_token: string | null;
   readonly expires_in_ms: number | null;
 }
+
+// drizzle, on the same connections, has turned off postgres.js' own reading of times: they come as text.
+const isoTime = (text: string): string => new Date(text).toISOString();
 
 const routeOf = (row: RouteRow): { pickup: Point; dropoff: Point } => ({
   pickup: { lat: row.pickup_lat, lng: row.pickup_lng },
@@ -350,8 +353,8 @@ function rideRecord(row: RideRow, region: RegionName): RideRecord {
     status: row.status,
     vehicleClass: row.vehicle_class,
     ...routeOf(row),
-    requestedAt: row.requested_at.toISOString(),
-    patienceUntil: row.patience_until.toISOString(),
+    requestedAt: isoTime(row.requested_at),
+    patienceUntil: isoTime(row.patience_until),
     offersMade: row.offers_made,
     assignment:
       row.assigned_at === null
@@ -361,16 +364,16 @@ function rideRecord(row: RideRow, region: RegionName): RideRecord {
             driverId: row.driver_id!,
             offerId: row.offer_id!,
             fence: row.fence!,
-            assignedAt: row.assigned_at.toISOString(),
+            assignedAt: isoTime(row.assigned_at),
           },
     cancellation:
       row.cancel_source === null
         ? null
         : { source: row.cancel_source, reasonCode: row.cancel_reason!, phase: row.cancel_phase! },
-    endedAt: row.ended_at?.toISOString() ?? null,
+    endedAt: row.ended_at === null ? null : isoTime(row.ended_at),
     policyVersion: row.policy_version,
     version: row.version,
-    updatedAt: row.updated_at.toISOString(),
+    updatedAt: isoTime(row.updated_at),
   };
 }
 
@@ -381,13 +384,13 @@ function snapshotOf(row: DriverRow): DriverSnapshot {
     status: row.status,
     vehicleClass: row.vehicle_class,
     position: positionOf(row),
-    positionAt: row.position_at?.toISOString() ?? null,
+    positionAt: row.position_at === null ? null : isoTime(row.position_at),
     fence: row.fence,
     offer: row.status === 'leased' && row.expires_in_ms !== null ? offerMessage(row, row.expires_in_ms) : null,
     offerReceived: row.lease_received_at !== null,
     assignment: row.status === 'assigned' ? currentAssignment(row) : null,
     version: row.version,
-    updatedAt: row.updated_at.toISOString(),
+    updatedAt: isoTime(row.updated_at),
   };
 }
 
@@ -407,7 +410,7 @@ const currentAssignment = (row: DriverRow): NonNullable<DriverSnapshot['assignme
   driverId: row.driver_id,
   offerId: row.offer_id!,
   fence: row.fence,
-  assignedAt: row.assigned_at!.toISOString(),
+  assignedAt: isoTime(row.assigned_at!),
   ...routeOf(row),
   rideStatus: row.ride_status,
 });
@@ -424,10 +427,10 @@ function offerRecord(row: OfferRow, region: RegionName): OfferRecord {
     expiresInMs: row.expires_in_ms,
     ...routeOf(row),
     pickupEtaS: row.pickup_eta_s,
-    grantedAt: row.granted_at.toISOString(),
-    receivedAt: row.received_at?.toISOString() ?? null,
-    expiresAt: row.expires_at.toISOString(),
-    endedAt: row.ended_at?.toISOString() ?? null,
+    grantedAt: isoTime(row.granted_at),
+    receivedAt: row.received_at === null ? null : isoTime(row.received_at),
+    expiresAt: isoTime(row.expires_at),
+    endedAt: row.ended_at === null ? null : isoTime(row.ended_at),
     endReason: row.end_reason,
     policyVersion: row.policy_version,
   };

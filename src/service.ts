@@ -94,9 +94,8 @@ export async function startService(options: ServiceOptions): Promise<Service> {
   const url = await api.listen({ host: options.host, port: options.port });
   gateway?.start(api.server);
   if (roles.has('matcher')) {
-    const { matcherFaultRate: rate, newRegionPolicy } = options;
-    const stallMs = newRegionPolicy.deliveryTtlMs;
-    const faults = rate === 0 ? noFaults : createFaults({ rate, stallMs, random: Math.random, delay });
+    const { matcherFaultRate: rate } = options;
+    const faults = rate === 0 ? noFaults : createFaults({ rate, random: Math.random, delay });
     parts.matcher = startMatcher({ sql: database.hot, leasing, regions, metrics, faults, log });
   }
   const stopSweeper = roles.has('sweeper')

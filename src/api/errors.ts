@@ -5,9 +5,7 @@ import { AuthError } from '../auth.ts';
 import { isLockTimeout, isUnreachable } from '../database/connection.ts';
 import { OverloadedError } from '../leasing/group-commit.ts';
 import type { Logger } from '../ops/log.ts';
-import { ApiProblem, problemDocument, type ProblemCode } from './problem.ts';
-
-const PROBLEM_TYPE = 'application/problem+json; charset=utf-8';
+import { ApiProblem, problemDocument, PROBLEM_TYPE, type ProblemCode } from './problem.ts';
 
 /** An outage fails every request: one line in this time says it as well as thousands. */
 const LOG_INTERVAL_MS = 5_000;

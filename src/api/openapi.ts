@@ -1,12 +1,15 @@
 /** The API's description, made from the routes themselves: their schemas, roles and problems. */
 import { STATUS_CODES } from 'node:http';
+import { isDeepStrictEqual } from 'node:util';
 import swagger from '@fastify/swagger';
 import type { SwaggerTransform, SwaggerTransformObject } from '@fastify/swagger';
 import { createJsonSchemaTransform, createJsonSchemaTransformObject } from 'fastify-type-provider-zod';
 import { z } from 'zod';
 import packageJson from '../../package.json' with { type: 'json' };
 import type { App } from './context.ts';
-import { problemDocument, problems, problemTable, type ProblemCode } from './problem.ts';
+import { problemDocument, problems, problemTable, PROBLEM_TYPE, type ProblemCode } from './problem.ts';
+
+type ZodToJsonConfig = NonNullable<NonNullable<Parameters<typeof createJsonSchemaTransform>[0]>['zodToJsonConfig']>;
 
 const description = `Cabrank leases a driver for a few seconds, offers the ride, and turns an accepted offer into an assignment.
 
@@ -50,39 +53,36 @@ export async function describeRoutes(app: App): Promise<void> {
   });
 }
 
-const toJsonSchema = createJsonSchemaTransform({});
+/** What zod says of numbers and times that readers, and generators of clients, are better off without. */
+const readable: ZodToJsonConfig = {
+  override({ jsonSchema }) {
+    if (jsonSchema.format === 'date-time' || jsonSchema.format === 'uuid') delete jsonSchema.pattern;
+    if (jsonSchema.maximum === Number.MAX_SAFE_INTEGER) delete jsonSchema.maximum;
+    if (jsonSchema.minimum === Number.MIN_SAFE_INTEGER) delete jsonSchema.minimum;
+  },
+};
+const toJsonSchema = createJsonSchemaTransform({ zodToJsonConfig: readable }) as SwaggerTransform;
+const addComponents = createJsonSchemaTransformObject({ zodToJsonConfig: readable });
 
 const describeRoute: SwaggerTransform = (input) => {
   const { answers, roles, problems: own = [], idempotent = false } = input.route.config ?? {};
   const described = { ...input, schema: { ...input.schema, ...(answers && { response: answers }) } };
-  const { schema, url } = (toJsonSchema as SwaggerTransform)(described);
-  if (schema === undefined || schema.hide === true || roles === undefined) return { schema, url };
-  const hasBody = schema.body !== undefined;
-  const codes = new Set<ProblemCode>([
-    'invalid_request',
-    'token_missing',
-    'token_invalid',
-    'token_expired',
-    'forbidden',
-    ...own,
-    ...(hasBody ? (['malformed_json', 'body_too_large', 'unsupported_media_type'] as const) : []),
-    'internal_error',
-    'busy',
-    'overloaded',
-    'no_answer_in_time',
-    'database_unavailable',
-  ]);
-  const success = Object.entries(schema.response ?? {}).map(([status, answer]) => [
+  const { schema, url } = toJsonSchema(described);
+  if (schema === undefined || schema.hide === true) return { schema, url };
+  const success = Object.entries(schema.response ?? { 200: {} }).map(([status, answer]) => [
     status,
-    { ...answer, description: STATUS_CODES[status], ...(idempotent && { headers: replayedHeader }) },
+    { ...answer, 'x-response-description': STATUS_CODES[status], ...(idempotent && { headers: replayedHeader }) },
   ]);
+  const response = Object.fromEntries(success);
+  if (roles === undefined) return { url, schema: { ...schema, response } };
+  const only = `Roles: ${roles.map((role) => `\`${role}\``).join(', ')}.`;
   return {
     url,
     schema: {
       ...schema,
-      description: [schema.description, `Roles: ${roles.map((role) => `\`${role}\``).join(', ')}.`].filter(Boolean).join('\n\n'),
+      description: [schema.description, only].filter(Boolean).join('\n\n'),
       security: [{ bearer: [] }],
-      response: { ...Object.fromEntries(success), ...problemResponses(codes) },
+      response: { ...response, ...problemResponses(problemsOf(own, schema.body !== undefined)) },
     },
   };
 };
@@ -91,6 +91,23 @@ const replayedHeader = {
   'Idempotency-Replayed': { type: 'string', enum: ['true'], description: 'Present when the key was used before.' },
 };
 const retryAfterHeader = { 'Retry-After': { type: 'integer', description: 'Seconds.' } };
+
+const problemsOf = (own: readonly ProblemCode[], hasBody: boolean): ReadonlySet<ProblemCode> =>
+  new Set<ProblemCode>([
+    'invalid_request',
+    ...(hasBody ? (['malformed_json'] as const) : []),
+    'token_missing',
+    'token_invalid',
+    'token_expired',
+    'forbidden',
+    ...own,
+    ...(hasBody ? (['body_too_large', 'unsupported_media_type'] as const) : []),
+    'internal_error',
+    'busy',
+    'overloaded',
+    'no_answer_in_time',
+    'database_unavailable',
+  ]);
 
 function problemResponses(codes: ReadonlySet<ProblemCode>): Record<string, object> {
   const byStatus = Map.groupBy(codes, (code) => problems[code].status);
@@ -101,7 +118,7 @@ function problemResponses(codes: ReadonlySet<ProblemCode>): Record<string, objec
         description: `${STATUS_CODES[status]}: ${ofStatus.map((code) => `\`${code}\``).join(', ')}`,
         ...(status === 503 && { headers: retryAfterHeader }),
         content: {
-          'application/problem+json': {
+          [PROBLEM_TYPE]: {
             schema: {
               allOf: [{ $ref: '#/components/schemas/Problem' }],
               properties: { code: { type: 'string', enum: ofStatus } },
@@ -114,12 +131,48 @@ function problemResponses(codes: ReadonlySet<ProblemCode>): Record<string, objec
   );
 }
 
-const addComponents = createJsonSchemaTransformObject({});
+interface Operation {
+  readonly responses: Record<string, object>;
+  readonly requestBody?: { required: boolean; content: { 'application/json': { schema: { properties?: object } } } };
+}
+interface Document {
+  readonly paths: Record<string, Record<string, Operation>>;
+  readonly components: { schemas: Record<string, object>; responses?: Record<string, object> };
+}
 
-/** Each shape is offered as it goes in and as it comes out; only those that a route refers to are kept. */
 const describeComponents: SwaggerTransformObject = (input) => {
-  const document = addComponents(input) as { components: { schemas: Record<string, object> } };
-  const all = document.components.schemas;
+  const document = addComponents(input) as unknown as Document;
+  allowNoBody(document);
+  return keepUsedSchemas(shareProblems(document)) as unknown as ReturnType<SwaggerTransformObject>;
+};
+
+/** Where nothing can be said, nothing has to be sent. */
+function allowNoBody({ paths }: Document): void {
+  for (const { requestBody } of Object.values(paths).flatMap((path) => Object.values(path))) {
+    const properties = requestBody?.content['application/json'].schema.properties;
+    if (properties !== undefined && Object.keys(properties).length === 0) requestBody!.required = false;
+  }
+}
+
+/** Statuses that refuse with the same codes wherever they appear: said once. */
+const SHARED_STATUSES: ReadonlySet<string> = new Set(['401', '413', '415', '500', '503']);
+
+function shareProblems({ paths, components, ...rest }: Document): Document {
+  const responses: Record<string, object> = {};
+  for (const operation of Object.values(paths).flatMap((path) => Object.values(path))) {
+    for (const [status, response] of Object.entries(operation.responses)) {
+      if (!SHARED_STATUSES.has(status) || !JSON.stringify(response).includes(PROBLEM_TYPE)) continue;
+      const name = STATUS_CODES[status]!.replaceAll(' ', '');
+      responses[name] = response;
+      operation.responses[status] = { $ref: `#/components/responses/${name}` };
+    }
+  }
+  return { ...rest, paths, components: { ...components, responses } };
+}
+
+/** Each shape comes as it goes in (`…Input`) and as it goes out. Those in use are kept; where both say the same, one is. */
+function keepUsedSchemas({ components, ...rest }: Document): Document {
+  const { schemas: all, ...others } = components;
   const used = new Set<string>();
   const look = (part: unknown): void => {
     for (const [, name] of JSON.stringify(part).matchAll(/"#\/components\/schemas\/([^"]+)"/g)) {
@@ -128,7 +181,12 @@ const describeComponents: SwaggerTransformObject = (input) => {
       look(all[name!]);
     }
   };
-  look({ ...document, components: {} });
-  const schemas = Object.fromEntries([...used].sort().map((name) => [name, all[name]!]));
-  return { ...document, components: { ...document.components, schemas } } as ReturnType<SwaggerTransformObject>;
-};
+  look({ ...rest, components: others });
+  const plainName = (name: string): string => {
+    const plain = name.replace(/Input$/, '');
+    return !used.has(plain) || isDeepStrictEqual(all[plain], all[name]) ? plain : name;
+  };
+  const schemas = Object.fromEntries([...used].sort().map((name) => [plainName(name), all[name]]));
+  const text = JSON.stringify({ ...rest, components: { ...others, schemas } });
+  return JSON.parse(text.replaceAll(/(?<="#\/components\/schemas\/)[^"]+/g, plainName)) as Document;
+}

@@ -56,6 +56,9 @@ export const problems = {
   database_unavailable: { status: 503, title: 'The database can’t be reached; ask again', retryAfterS: 1 },
 } as const satisfies Record<string, Kind> & Record<AnswerableRefusal | AuthErrorCode, Kind>;
 
+/** The media type of every refusal. */
+export const PROBLEM_TYPE = 'application/problem+json';
+
 type AnswerableRefusal = RefusalCode | 'idempotency_key_reused';
 export type ProblemCode = keyof typeof problems;
 

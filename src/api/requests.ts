@@ -26,7 +26,8 @@ const places: Readonly<Record<string, string>> = { querystring: 'query' };
 export const validatorCompiler: FastifySchemaCompiler<z.ZodType> = ({ schema, httpPart }) => {
   const place = places[httpPart ?? ''] ?? httpPart ?? 'request';
   return (data: unknown) => {
-    const result = schema.safeParse(data);
+    // Where no body was sent, fastify says null.
+    const result = schema.safeParse(data ?? undefined);
     if (result.success) return { value: result.data };
     return { error: new ApiProblem('invalid_request', { errors: result.error.issues.flatMap(fieldErrors(place)) }) };
   };

@@ -60,7 +60,7 @@ export const Ride = z
     requestedAt: Time,
     patienceUntil: Time.meta({ description: 'The search ends here, unless an offer is still open then.' }),
     offersMade: z.int(),
-    assignment: Assignment.nullable().meta({ description: 'To another driver than the assigned one: null.' }),
+    assignment: Assignment.nullable().meta({ description: 'Null until a driver has accepted, and to drivers other than that one.' }),
     cancellation: z
       .object({
         source: z.enum(['rider', 'driver', 'operator', 'system']),

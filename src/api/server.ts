@@ -156,7 +156,9 @@ const SERIALISED: z.core.ToJSONSchemaParams = {
 
 function collectMethods(app: App): Map<string, Set<string>> {
   const methodsByUrl = new Map<string, Set<string>>();
-  app.addHook('onRoute', ({ url, method }) => {
+  app.addHook('onRoute', ({ url, method, schema }) => {
+    // Those of a page that comes with a plugin are the plugin's.
+    if (schema?.operationId === undefined) return;
     const methods = methodsByUrl.get(url) ?? new Set();
     methodsByUrl.set(url, methods);
     for (const each of [method].flat()) methods.add(each);

@@ -3,7 +3,8 @@
  * lease's first term between pairing and leasing, or crash right after leasing, before any driver is told.
  */
 export interface Faults {
-  readonly beforeLease: () => Promise<void>;
+  /** `stallMs`: longer than the term of what is about to be leased. */
+  readonly beforeLease: (stallMs: number) => Promise<void>;
   /** Throws MatcherCrash in a round that shall crash. */
   readonly beforeTelling: () => void;
 }
@@ -16,13 +17,12 @@ export const noFaults: Faults = { beforeLease: async () => {}, beforeTelling: ()
 
 export function createFaults(options: {
   readonly rate: number;
-  readonly stallMs: number;
   readonly random: () => number;
   readonly delay: (ms: number) => Promise<void>;
 }): Faults {
-  const { rate, stallMs, random, delay } = options;
+  const { rate, random, delay } = options;
   return {
-    beforeLease: async () => {
+    beforeLease: async (stallMs) => {
       if (random() < rate / 2) await delay(stallMs);
     },
     beforeTelling: () => {

@@ -56,7 +56,7 @@ export async function runRound(deps: RoundDeps, region: Region): Promise<RoundOu
     }),
   );
   const pairings = await findPairings(deps, region, due.filter(({ places }) => places > 0));
-  await deps.faults.beforeLease();
+  await deps.faults.beforeLease(region.policy.deliveryTtlMs);
   const leased = await leasePairings(deps, region, due, pairings);
   const givenUp = await settle(deps, region, due.filter(({ ride }) => !leased.contested.has(ride.ride_id)));
   const isMore = rows.length === ROUND_RIDES_MAX || leased.contested.size > 0;

@@ -11,7 +11,8 @@ export interface Invariant {
 export const invariants = [
   {
     number: 1,
-    title: 'A driver holds at most one live lease or assignment; a ride at most one live assignment, and no more live leases than its policy allows',
+    title:
+      'A driver holds at most one live lease or assignment; a ride at most one live assignment, and no more live leases than its policy allows',
     checks: {
       I1a: 'a driver has one state, and at most one pending offer or live assignment',
       I1b: 'the assignments of a ride never overlap',
@@ -61,7 +62,8 @@ export const invariants = [
   },
   {
     number: 6,
-    title: 'Every ride ends, or is searched within its patience; every lease ends; no lease without its offer, no ended ride with either',
+    title:
+      'Every ride ends, or is searched within its patience; every lease ends; no lease without its offer, no ended ride with either',
     checks: {
       I6a: 'no ride is searching past its patience (and what an open offer and a recovery may add)',
       I6b: 'a searching ride is queued or offered, and no other ride is queued',
@@ -87,6 +89,8 @@ type ChecksOf<T> = T extends { checks: infer C } ? keyof C : never;
 export type CheckId = ChecksOf<(typeof invariants)[number]>;
 
 /** Every check with its title, in order. */
-export const checkTitles = Object.assign({}, ...invariants.map(({ checks }) => checks)) as Readonly<Record<CheckId, string>>;
+export const checkTitles = Object.assign({}, ...invariants.map(({ checks }) => checks)) as Readonly<
+  Record<CheckId, string>
+>;
 
 export const checkIds = Object.keys(checkTitles) as CheckId[];

@@ -98,7 +98,8 @@ function countingSql({ name, from, checks, facts = {} }: Source, nth: number): s
     `case when ${isChecked(check)} and (${check.holds}) is not true then ${example(check)} end as broken${i}`,
   ]);
   const factColumns = Object.values(facts).map((count, i) => `${count} as fact${i}`);
-  const list = (expression: (i: number) => string): string => `jsonb_build_array(${checks.map((_, i) => expression(i)).join(', ')})`;
+  const list = (expression: (i: number) => string): string =>
+    `jsonb_build_array(${checks.map((_, i) => expression(i)).join(', ')})`;
   const factList = Object.keys(facts).map((fact, i) => `'${fact}', sum(fact${i})`);
   return `(select ${nth} as nth,
     ${list((i) => `count(*) filter (where of${i})`)} as checked,

@@ -5,7 +5,7 @@
  */
 import { runChecks, type Source, type Tally } from './checks.ts';
 import { isSameMoment, renewedEnd, ruleCte } from './offers.ts';
-import { inRange, type Range, type Reader } from './reader.ts';
+import { inRange, lookUp, type Range, type Reader } from './reader.ts';
 import { GRACE } from './signs-of-life.ts';
 
 const isTrip = `r.status in ('assigned', 'driver_arrived', 'in_progress')`;
@@ -14,9 +14,9 @@ const holdsNoTerm = 'num_nonnulls(d.lease_token, d.lease_granted_at, d.lease_rec
 const drivers: Source = {
   name: `format('driver %s (%s)', d.driver_id, d.status)`,
   from: `(select *, count(*) over (partition by driver_id) as copies from driver_state where ${inRange('driver_id', 'text')}) d
-    left join offers o on o.region = $1::int2 and o.id = d.offer_id
-    left join rides r on r.region = $1::int2 and r.id = d.leased_to_ride_id
-    left join assignments a on a.region = $1::int2 and a.offer_id = d.offer_id and a.ended_at is null
+    ${lookUp('offers', 'o', 'id = d.offer_id')}
+    ${lookUp('rides', 'r', 'id = d.leased_to_ride_id')}
+    ${lookUp('assignments', 'a', 'offer_id = d.offer_id and ended_at is null')}
     left join rule p on p.version = o.policy_version`,
   checks: [
     { id: 'I1a', holds: 'd.copies = 1', shows: `d.copies || ' states'` },
@@ -82,7 +82,7 @@ const holders: Source = {
 const pendingOffers: Source = {
   name: `format('offer %s (%s, ride %s, driver %s)', o.id, o.status, o.ride_id, o.driver_id)`,
   from: `(select * from offers where ${inRange('driver_id', 'text')} and due_at is not null) o
-    left join driver_state d on d.region = $1::int2 and d.driver_id = o.driver_id`,
+    ${lookUp('driver_state', 'd', 'driver_id = o.driver_id')}`,
   checks: [
     {
       id: 'I6d',
@@ -95,8 +95,8 @@ const pendingOffers: Source = {
 const liveAssignments: Source = {
   name: `format('assignment of offer %s (ride %s, driver %s)', a.offer_id, a.ride_id, a.driver_id)`,
   from: `(select * from assignments where ${inRange('driver_id', 'text')} and ended_at is null) a
-    left join driver_state d on d.region = $1::int2 and d.driver_id = a.driver_id
-    left join rides r on r.region = $1::int2 and r.id = a.ride_id`,
+    ${lookUp('driver_state', 'd', 'driver_id = a.driver_id')}
+    ${lookUp('rides', 'r', 'id = a.ride_id')}`,
   checks: [
     {
       id: 'I6e',

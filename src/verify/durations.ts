@@ -42,6 +42,9 @@ where ${inRange('id', 'uuid')} and span is not null
 group by 1, 2`;
 
 export async function readDurations(reader: Reader, durations: LeaseDurations, range: Range): Promise<void> {
-  const rows = await reader.ask<{ kind: keyof LeaseDurations; bucket: number; count: number }>(durationsSql, paramsOf(range));
+  const rows = await reader.ask<{ kind: keyof LeaseDurations; bucket: number; count: number }>(
+    durationsSql,
+    paramsOf(range),
+  );
   for (const { kind, bucket, count } of rows) durations[kind].add(bucket, count);
 }

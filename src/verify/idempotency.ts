@@ -1,12 +1,12 @@
 /** Whether what a repeated request would be answered with is there. */
 import { runChecks, type Source, type Tally } from './checks.ts';
-import { inRange, type Range, type Reader } from './reader.ts';
+import { inRange, lookUp, type Range, type Reader } from './reader.ts';
 
 const keys: Source = {
   name: `format('key %s of %s on %s', k.key, k.subject, k.route)`,
   from: `(select * from idempotency_keys where ${inRange('subject', 'text')}) k
-    left join rides r on r.region = $1::int2 and r.id = k.result_id
-    left join offers o on o.region = $1::int2 and o.id = k.result_id`,
+    ${lookUp('rides', 'r', 'id = k.result_id')}
+    ${lookUp('offers', 'o', 'id = k.result_id')}`,
   checks: [
     {
       id: 'I5b',

@@ -8,7 +8,7 @@
  */
 import { runChecks, type Source, type Tally } from './checks.ts';
 import { ruleCte } from './offers.ts';
-import { inRange, type Range, type Reader } from './reader.ts';
+import { inRange, lookUp, type Range, type Reader } from './reader.ts';
 import { GRACE } from './signs-of-life.ts';
 
 const letters = {
@@ -38,7 +38,14 @@ const isEnd = `letter in ('A', 'd', 'e', 'w', 'u')`;
 const isTripEnd = `letter in ('C', 'X', 'G')`;
 
 const cases = (value: string, of: Readonly<Record<string, string>>): string =>
-  `case ${value} ${Object.entries(of).map(([when, then]) => `when '${when}' then '${then}'`).join(' ')} end`;
+  `case ${value} ${Object.entries(of)
+    .map(([when, then]) => `when '${when}' then '${then}'`)
+    .join(' ')} end`;
+
+/** A story as people read it. */
+const typesOf = (story: string): string => `(
+  select string_agg(coalesce(${cases('letter', Object.fromEntries(Object.entries(letters).map(([type, letter]) => [letter, type])))},
+    'unknown'), ', ') from string_to_table(${story}, null) letter)`;
 
 /** The status after the event that a letter stands for. */
 const statusOf = (letter: string): string =>
@@ -100,8 +107,8 @@ matter as materialized (
     a.ended_as as assignment_ended_as,
     lag(a.offer_id) over w as assigned_offer_before, lag(a.ended_at) over w as assignment_ended_before
   from deed e
-  left join offers o on o.region = $1::int2 and o.id = e.offer_id
-  left join assignments a on a.region = $1::int2 and a.offer_id = e.offer_id
+  ${lookUp('offers', 'o', 'id = e.offer_id')}
+  ${lookUp('assignments', 'a', 'offer_id = e.offer_id')}
   window w as (partition by e.ride_id, a.offer_id is null order by a.assigned_at, a.offer_id)),
 ${ruleCte}`;
 
@@ -181,7 +188,7 @@ const rides: Source = {
       id: 'I7c',
       of: 's.ride_id is not null',
       holds: `s.letters ~ '${LEGAL_RIDE}'`,
-      shows: `(select string_agg(type, ', ' order by seq) from told where told.ride_id = s.ride_id)`,
+      shows: typesOf('s.letters'),
     },
   ],
   facts: {
@@ -217,7 +224,7 @@ const matters: Source = {
     {
       id: 'I4b',
       holds: `m.letters ~ '${LEGAL_OFFER}'`,
-      shows: `(select string_agg(type, ', ' order by seq) from told where told.ride_id = m.ride_id and told.offer_id = m.offer_id)`,
+      shows: typesOf('m.letters'),
     },
     {
       id: 'I4c',

@@ -149,7 +149,8 @@ function judge(
     endedAt === null ? last.lastFence < mustReach : endedAt > run.firstGrantedAt;
   const before = `of fence ${last.lastFence} ended`;
   if (isOverlap(last.lastEndedAt)) report('I2a', `fence ${run.firstFence} was granted before the term ${before}`);
-  else if (isOverlap(last.lastFreeAt)) report('I1c', `fence ${run.firstFence} was granted before the assignment ${before}`);
+  else if (isOverlap(last.lastFreeAt))
+    report('I1c', `fence ${run.firstFence} was granted before the assignment ${before}`);
 }
 
 /** Reads the drivers' fences of one range: to be done for all before any run is read. */

@@ -6,9 +6,9 @@ const from = { lat: 40.75, lng: -73.99 };
 const to = { lat: 40.76, lng: -73.97 };
 
 test('the estimate is the great circle, stretched by the detour, at the speed', () => {
-  const { etaS } = greatCircleTravelTime({ detourFactor: 1.4, speedMps: 7 });
-  expect(etaS(from, to)).toBeCloseTo((greatCircleM(from, to) * 1.4) / 7, 9);
-  expect(etaS(from, from)).toBe(0);
+  const travelTime = greatCircleTravelTime({ detourFactor: 1.4, speedMps: 7 });
+  expect(travelTime.etaS(from, to)).toBeCloseTo((greatCircleM(from, to) * 1.4) / 7, 9);
+  expect(travelTime.etaS(from, from)).toBe(0);
 });
 
 test('settings that make no sense are refused', () => {

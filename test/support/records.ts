@@ -78,7 +78,7 @@ class Recorder {
 
   async received(rideId: string, driverId: string): Promise<Term> {
     const term = await this.lease(rideId, driverId);
-    applied(await t.receiveOffers(this.sql, this.region, [term], true));
+    mustApply(await t.receiveOffers(this.sql, this.region, [term], true));
     return term;
   }
 
@@ -89,19 +89,22 @@ class Recorder {
   }
 
   async confirm(term: Term): Promise<void> {
-    applied(await t.confirmOffers(this.sql, this.region, [term], true));
+    mustApply(await t.confirmOffers(this.sql, this.region, [term], true));
   }
 
   async advance({ rideId, driverId }: Term, ...steps: t.RideStep[]): Promise<void> {
-    for (const status of steps) applied(await t.advanceRides(this.sql, this.region, [{ rideId, driverId, status }], true));
+    for (const status of steps)
+      mustApply(await t.advanceRides(this.sql, this.region, [{ rideId, driverId, status }], true));
   }
 
   async end(term: Term, status: 'declined' | 'withdrawn', reason: string): Promise<void> {
-    applied(await t.returnOffers(this.sql, this.region, [{ ...term, reason }], status, true));
+    mustApply(await t.returnOffers(this.sql, this.region, [{ ...term, reason }], status, true));
   }
 
   async cancel(rideId: string, source: t.CancelAsk['source']): Promise<void> {
-    applied(await t.cancelRides(this.sql, this.region, [{ rideId, riderId: null, source, reason: 'changed_mind' }], true));
+    mustApply(
+      await t.cancelRides(this.sql, this.region, [{ rideId, riderId: null, source, reason: 'changed_mind' }], true),
+    );
   }
 
   /** Lets so much time pass, and frees what is over. */
@@ -111,7 +114,7 @@ class Recorder {
   }
 }
 
-function applied(answers: readonly { refused: string | null; applied: boolean }[]): void {
+function mustApply(answers: readonly { refused: string | null; applied: boolean }[]): void {
   for (const { refused, applied } of answers) if (!applied) throw new Error(`not applied: ${refused ?? 'repeated'}`);
 }
 
@@ -122,7 +125,11 @@ export async function recordHistory(sql: Sql): Promise<History> {
   await addDrivers(sql, region, 12);
   const r = new Recorder(sql, region);
   const key = { subject: 'backend', key: 'once', requestHash: randomBytes(32) };
-  const made = await t.createRides(sql, region, rideNames.map((name) => newRide(region, name === 'keyed' ? { idempotency: key } : {})));
+  const made = await t.createRides(
+    sql,
+    region,
+    rideNames.map((name) => newRide(region, name === 'keyed' ? { idempotency: key } : {})),
+  );
   const ride = Object.fromEntries(rideNames.map((name, i) => [name, made[i]!.ride_id])) as Record<RideName, string>;
 
   const early = await r.accepted(ride.early, 'd12');
@@ -133,7 +140,13 @@ export async function recordHistory(sql: Sql): Promise<History> {
   await t.settleRides(sql, region, [{ rideId: ride.givenUp, waitMs: 1_000 }], { offersMax: 0, recoveryMs: 0 });
   const ended = await recordCancellations(r, ride);
   const open = await recordOpenRides(r, ride);
-  const keyedAsk = { rideId: ride.keyed, driverId: 'd10', offerId: newId(region), leaseToken: newLeaseToken(), pickupEtaS: 60 };
+  const keyedAsk = {
+    rideId: ride.keyed,
+    driverId: 'd10',
+    offerId: newId(region),
+    leaseToken: newLeaseToken(),
+    pickupEtaS: 60,
+  };
   const keyed = await t.leaseDriverOnce(sql, region, keyedAsk, { ...leaseTerms, parallelOffers: 2 }, key);
   const moved = await recordMove(sql, { from: region, to: other });
   return {
@@ -173,7 +186,7 @@ async function recordOpenRides(r: Recorder, ride: Record<RideName, string>) {
   await r.advance(taken, 'driver_arrived');
   const givenBack = await r.accepted(ride.driving, 'd2');
   const asks = [{ rideId: ride.driving, driverId: 'd2', reason: 'breakdown', patienceMs: 300_000 }];
-  applied(await t.unassignRides(r.sql, r.region, asks, true));
+  mustApply(await t.unassignRides(r.sql, r.region, asks, true));
   const driving = await r.accepted(ride.driving, 'd3');
   await r.advance(driving, 'driver_arrived', 'in_progress');
   const assigned = await r.accepted(ride.assigned, 'd6');
@@ -181,16 +194,16 @@ async function recordOpenRides(r: Recorder, ride: Record<RideName, string>) {
   await r.end(released, 'withdrawn', 'better_driver');
   const offered = await r.received(ride.offered, 'd5');
   const shiftEnd = await r.lease(ride.queued, 'd9');
-  applied(await t.takeOffline(r.sql, r.region, ['d9'], 'driver_offline', true));
+  mustApply(await t.takeOffline(r.sql, r.region, ['d9'], 'driver_offline', true));
   return { taken, lost, givenBack, driving, assigned, released, offered, shiftEnd };
 }
 
 /** A driver who goes offline, changes region with his fence, and drives there. */
 async function recordMove(sql: Sql, { from, to }: { from: number; to: number }): Promise<Term> {
-  applied(await t.takeOffline(sql, from, ['d12'], 'driver_offline', true));
+  mustApply(await t.takeOffline(sql, from, ['d12'], 'driver_offline', true));
   await sql`update drivers set region = ${to} where id = 'd12'`;
   await sql`update driver_state set region = ${to} where driver_id = 'd12'`;
-  applied(await t.bringOnline(sql, to, ['d12'], true));
+  mustApply(await t.bringOnline(sql, to, ['d12'], true));
   const [ride] = await t.createRides(sql, to, [newRide(to)]);
   const there = new Recorder(sql, to);
   const moved = await there.accepted(ride!.ride_id, 'd12');
@@ -203,7 +216,10 @@ export async function copyDatabase(url: string): Promise<TestDatabase> {
   const adminUrl = inject('adminUrl');
   const template = new URL(url).pathname.slice(1);
   const name = `cabrank_test_${randomBytes(6).toString('hex')}`;
-  await withConnection(adminUrl, (sql) => sql`CREATE DATABASE ${sql(name)} TEMPLATE ${sql(template)} STRATEGY FILE_COPY`);
+  await withConnection(
+    adminUrl,
+    (sql) => sql`CREATE DATABASE ${sql(name)} TEMPLATE ${sql(template)} STRATEGY FILE_COPY`,
+  );
   return {
     url: urlOfDatabase(adminUrl, name),
     [Symbol.asyncDispose]: () => withConnection(adminUrl, (sql) => sql`DROP DATABASE ${sql(name)} WITH (FORCE)`),
