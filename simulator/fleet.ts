@@ -87,6 +87,9 @@ async function startMember(
     throw error;
   });
   failed.catch(() => {});
+  child.once('exit', (code, signal) => {
+    if (signal !== null || code !== 0) console.error(`a ${role} is gone: ${signal ?? `exit code ${code}`}`);
+  });
   members.push({ role, process: child, url: ready.url ?? null });
   return ready;
 }

@@ -39,7 +39,7 @@ async function demo(settings: Settings, signal: AbortSignal): Promise<number> {
   console.log(settings.split ? 'starting two processes of each role …' : 'starting the service …');
   await using fleet = await startFleet({ split: settings.split, matcherFaultRate: settings.matcherFaultRate });
   console.log(`serving at ${fleet.urls.join(', ')}`);
-  return drive(settings, demand, fleet, signal);
+  return await drive(settings, demand, fleet, signal);
 }
 
 async function simulate(settings: Settings, signal: AbortSignal): Promise<number> {

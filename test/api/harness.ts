@@ -43,6 +43,8 @@ export interface TestApi extends AsyncDisposable {
   readonly database: Database;
   /** What drivers were told. */
   readonly notices: DriverNotice[];
+  /** Every position reported so far is in the records. */
+  positionsWritten(): Promise<void>;
   call(method: Method, path: string, call?: Call): Promise<Answer>;
 }
 
@@ -62,6 +64,7 @@ export async function createTestApi(options: {
   const database = stack.use(connectDatabase(options.url, { hotConnections: 4, coldConnections: 4 }));
   const metrics = createMetrics();
   const notices: DriverNotice[] = [];
+  const positions: Promise<void>[] = [];
   const app = await createApi({
     routes: 'all',
     database,
@@ -69,7 +72,7 @@ export async function createTestApi(options: {
     regions: new Regions(database),
     leasing: createLeasing(database, metrics, { tell: (_region, told) => void notices.push(...told), wake: () => {} }),
     authenticator: createAuthenticator(SECRET),
-    presence: { report: (region, report) => void recordPositions(database.hot, region, [report]) },
+    presence: { report: (region, report) => void positions.push(recordPositions(database.hot, region, [report])) },
     readiness: createReadiness({ database: databaseCheck(database) }),
     newRegionPolicy: options.policy ?? calmPolicy,
     log: { debug: () => {}, info: () => {}, warn: () => {}, error: (...said: unknown[]) => console.error(...said) },
@@ -81,6 +84,7 @@ export async function createTestApi(options: {
   return {
     database,
     notices,
+    positionsWritten: async () => void (await Promise.all(positions)),
     async call(method, path, { as, body, headers = {} } = {}) {
       const auth = as === undefined ? {} : { authorization: `Bearer ${await tokenOf(as)}` };
       const sent = body === undefined ? {} : { payload: typeof body === 'string' ? body : JSON.stringify(body) };
@@ -154,6 +158,7 @@ export async function openDriver(api: TestApi, id: string, regionId = 'city'): P
   await must(api.call('PUT', `/v1/drivers/${id}`, { as, body: { regionId } }));
   await must(api.call('POST', `/v1/drivers/${id}/online`, { as }));
   await must(api.call('POST', `/v1/drivers/${id}/location`, { as, body: CENTER }));
+  await api.positionsWritten();
 }
 
 export const rideBody = (riderId: string, regionId = 'city') => ({ regionId, riderId, pickup: NEARBY, dropoff: CENTER });

@@ -2,6 +2,7 @@ import { describe, expect, test } from 'vitest';
 import {
   age,
   assignRide,
+  calmPolicy,
   CENTER,
   makeOffer,
   must,
@@ -220,7 +221,7 @@ describe.concurrent('confirm', () => {
   });
 
   test('of a withdrawn, taken or superseded offer says what became of it', async () => {
-    await using api = await startTestApi({ policy: { ...(await import('./harness.ts')).calmPolicy, parallelOffers: 2 } });
+    await using api = await startTestApi({ policy: { ...calmPolicy, parallelOffers: 2 } });
     await openRegion(api);
     for (const id of ['d1', 'd2']) await openDriver(api, id);
     const confirm = async (driverId: string, { id, leaseToken }: { id: string; leaseToken: string }) =>

@@ -1,0 +1,41 @@
+import { afterEach, expect, test, vi } from 'vitest';
+import { createAuthenticator, mintToken } from '../../src/auth.ts';
+
+const SECRET = 'a secret of the tests, long enough for HS256';
+
+afterEach(() => void vi.useRealTimers());
+
+test('a minted token says who it was minted for', async () => {
+  const { verify } = createAuthenticator(SECRET);
+  const token = await mintToken(SECRET, { sub: 'd-1', role: 'driver', ttlS: 60 });
+  expect(await verify(token)).toEqual({ sub: 'd-1', role: 'driver' });
+  expect(await verify(token)).toEqual({ sub: 'd-1', role: 'driver' });
+});
+
+test('a token that was found good ends with its time all the same', async () => {
+  vi.useFakeTimers({ toFake: ['Date'] });
+  const { verify } = createAuthenticator(SECRET);
+  const token = await mintToken(SECRET, { sub: 'd-1', role: 'driver', ttlS: 60 });
+  await verify(token);
+  vi.advanceTimersByTime(61_000);
+  await expect(verify(token)).rejects.toMatchObject({ code: 'token_expired' });
+  await expect(verify(token)).rejects.toMatchObject({ code: 'token_expired' });
+});
+
+test('a token found good under one secret isn’t under another', async () => {
+  const token = await mintToken(SECRET, { sub: 'd-1', role: 'driver', ttlS: 60 });
+  await createAuthenticator(SECRET).verify(token);
+  const other = createAuthenticator('another secret, just as long as it has to be');
+  await expect(other.verify(token)).rejects.toMatchObject({ code: 'token_invalid' });
+});
+
+test('a secret too short for HS256 is refused at once', async () => {
+  expect(() => createAuthenticator('short')).toThrow(RangeError);
+  await expect(mintToken('short', { sub: 'me', role: 'ops', ttlS: 60 })).rejects.toThrow(RangeError);
+});
+
+test('nothing is minted that wouldn’t be accepted', async () => {
+  await expect(mintToken(SECRET, { sub: 'a b', role: 'driver', ttlS: 60 })).rejects.toThrow(/sub must match/);
+  await expect(mintToken(SECRET, { sub: 'me', role: 'admin' as never, ttlS: 60 })).rejects.toThrow(/role must be one of/);
+  await expect(mintToken(SECRET, { sub: 'me', role: 'ops', ttlS: 0 })).rejects.toThrow(/ttlS/);
+});
