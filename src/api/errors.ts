@@ -17,7 +17,6 @@ const frameworkCodes: Readonly<Record<string, ProblemCode>> = {
   FST_ERR_CTP_EMPTY_JSON_BODY: 'malformed_json',
   FST_ERR_CTP_BODY_TOO_LARGE: 'body_too_large',
   FST_ERR_CTP_INVALID_MEDIA_TYPE: 'unsupported_media_type',
-  FST_ERR_HANDLER_TIMEOUT: 'no_answer_in_time',
 };
 
 export function problemOf(error: unknown): ApiProblem {

@@ -38,9 +38,10 @@ begin
     v_losers := array(select l.id from offers w
       join offers l on l.region = p_region and l.ride_id = w.ride_id and l.due_at is not null and l.id <> w.id
       where w.region = p_region and w.id = any(v_winners));
+    -- In this order, so that the winner's time is the one that was judged, whatever is recorded on a loser.
+    perform assign_offers(p_region, v_winners, v_now);
     perform end_offers(p_region, v_losers, array_fill('withdrawn'::text, array[cardinality(v_losers)]),
       array_fill('ride_taken'::text, array[cardinality(v_losers)]), false, false, v_now);
-    perform assign_offers(p_region, v_winners, v_now);
   end if;
 
   return query

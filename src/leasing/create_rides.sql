@@ -42,8 +42,10 @@ begin
     insert into ride_events (region, ride_id, seq, type, at)
     select p_region, a.ride_id, 1, 'ride_requested', v_now from asked a where a.result_id = a.ride_id
   )
-  select a.ord::int, case when a.reused then 'idempotency_key_reused' end, a.result_id <> a.ride_id, a.result_id, v_now
-  from asked a order by a.ord;
+  select a.ord::int, case when a.reused then 'idempotency_key_reused' end, a.result_id <> a.ride_id, a.result_id,
+    coalesce(r.requested_at, v_now)
+  from asked a left join rides r on r.region = p_region and r.id = a.result_id
+  order by a.ord;
 end $$;
 
 -- Keys are kept for a day; what is older goes in bounded steps.

@@ -10,7 +10,8 @@ begin
   if cardinality(p_offer_ids) = 0 then return; end if;
   with ending as (
     select o.id, o.ride_id, o.driver_id, o.fence, e.status, e.reason, d.lease_expires_at, d.lease_received_at,
-      greatest(p_now, d.updated_at, r.updated_at) as at,
+      -- One time for all of a ride's ends: its events are dated in their order, also after a clock stepped back.
+      greatest(p_now, r.updated_at, max(d.updated_at) over (partition by o.ride_id)) as at,
       row_number() over (partition by o.ride_id order by o.id)::int as nth
     from unnest(p_offer_ids, p_status, p_reasons) e(offer_id, status, reason)
     join offers o on o.region = p_region and o.id = e.offer_id and o.status = 'pending'
@@ -36,8 +37,10 @@ begin
   ),
   requeued as (
     update rides r set
-      live_offers = r.live_offers - n.ended, event_seq = r.event_seq + n.ended,
-      queue_at = coalesce(r.queue_at, n.at),
+      -- A ride that was taken in this transaction holds no offers any more, and isn't queued again.
+      live_offers = case when r.status = 'searching' then r.live_offers - n.ended else 0 end,
+      queue_at = case when r.status = 'searching' then coalesce(r.queue_at, n.at) end,
+      event_seq = r.event_seq + n.ended,
       excluded_driver_ids = case when p_excluding then r.excluded_driver_ids || n.drivers else r.excluded_driver_ids end,
       version = r.version + 1, updated_at = n.at
     from (select e.ride_id, count(*)::int as ended, max(e.at) as at, array_agg(e.driver_id) as drivers

@@ -26,7 +26,7 @@ begin
       r.status = 'searching' as ride_searches, d.status = 'available' as driver_free,
       least(p_parallel_offers - r.live_offers, p_offers_max - r.offers_made) as room,
       r.offers_made, r.requested_at,
-      greatest(v_now, d.updated_at, r.updated_at) as at
+      greatest(v_now, r.updated_at, max(d.updated_at) over (partition by a.ride_id)) as at
     from asked a
     left join rides r on r.region = p_region and r.id = a.ride_id
     left join driver_state d on d.region = p_region and d.driver_id = a.driver_id

@@ -14,7 +14,8 @@ declare
   v_applied int[];
 begin
   with winners as (
-    select distinct on (j.offer_id) j.*
+    select distinct on (j.offer_id) j.ord, j.ride_id, j.offer_id, j.driver_id,
+      max(j.at) over (partition by j.ride_id) as at
     from judge_terms(p_region, p_offer_ids, p_tokens, p_driver_ids, v_rides, v_drivers, null, v_now) j
     where j.verdict is null and not j.received order by j.offer_id, j.ord
   ),

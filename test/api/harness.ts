@@ -1,4 +1,6 @@
 /** The whole REST service on a database of its own, called in-process; every answer is held against the OpenAPI document. */
+import { once } from 'node:events';
+import { createServer, type AddressInfo } from 'node:net';
 import { expect } from 'vitest';
 import { z } from 'zod';
 import { defaultPolicy, type Policy } from '../../domain/policy.ts';
@@ -45,6 +47,8 @@ export interface TestApi extends AsyncDisposable {
   readonly notices: DriverNotice[];
   /** Every position reported so far is in the records. */
   positionsWritten(): Promise<void>;
+  /** Over real sockets as well; answers with the port. */
+  listen(): Promise<number>;
   call(method: Method, path: string, call?: Call): Promise<Answer>;
 }
 
@@ -54,8 +58,18 @@ export async function startTestApi({ policy = calmPolicy }: { policy?: Policy } 
   return createTestApi({ url, policy, stack: stack.move() });
 }
 
-/** On a database that may not even be there. */
-export async function createTestApi(options: {
+/** On a database that nobody listens for any more. */
+export async function startApiWithoutDatabase(): Promise<TestApi> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  server.close();
+  await once(server, 'close');
+  const url = `postgres://nobody:secret-word@127.0.0.1:${port}/none`;
+  return createTestApi({ url, stack: new AsyncDisposableStack() });
+}
+
+async function createTestApi(options: {
   readonly url: string;
   readonly policy?: Policy;
   readonly stack: AsyncDisposableStack;
@@ -84,6 +98,7 @@ export async function createTestApi(options: {
   return {
     database,
     notices,
+    listen: async () => Number(new URL(await app.listen({ host: '127.0.0.1', port: 0 })).port),
     positionsWritten: async () => void (await Promise.all(positions)),
     async call(method, path, { as, body, headers = {} } = {}) {
       const auth = as === undefined ? {} : { authorization: `Bearer ${await tokenOf(as)}` };

@@ -1,26 +1,9 @@
-import { once } from 'node:events';
-import { connect, createServer, type Socket } from 'node:net';
 import { describe, expect, test } from 'vitest';
-import { createTestApi, OPS, rideBody, type TestApi } from './harness.ts';
-
-/** Nobody listens there any more. */
-async function closedPort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as { port: number };
-  server.close();
-  await once(server, 'close');
-  return port;
-}
-
-async function apiWithoutDatabase(): Promise<TestApi> {
-  const url = `postgres://nobody:secret-word@127.0.0.1:${await closedPort()}/none`;
-  return createTestApi({ url, stack: new AsyncDisposableStack() });
-}
+import { OPS, rideBody, startApiWithoutDatabase } from './harness.ts';
 
 describe('with the database gone', () => {
   test('whatever needs it is answered 503, to be asked again', async () => {
-    await using api = await apiWithoutDatabase();
+    await using api = await startApiWithoutDatabase();
     const offer = '/v1/offers/01993f3a-7c5e-7001-9d1c-3f0a6b1c2d3e';
     const answers = await Promise.all([
       api.call('POST', '/v1/rides', { as: 'rider:r', body: rideBody('r') }),
@@ -36,7 +19,7 @@ describe('with the database gone', () => {
   });
 
   test('the process is up and not ready, and its metrics can be read', async () => {
-    await using api = await apiWithoutDatabase();
+    await using api = await startApiWithoutDatabase();
     expect((await api.call('GET', '/healthz')).status).toBe(200);
     const ready = await api.call('GET', '/readyz');
     expect(ready).toMatchObject({ status: 503, body: { ok: false, checks: { database: 'ECONNREFUSED' } } });
@@ -47,7 +30,7 @@ describe('with the database gone', () => {
   });
 
   test('what is wrong with the request is said all the same', async () => {
-    await using api = await apiWithoutDatabase();
+    await using api = await startApiWithoutDatabase();
     expect((await api.call('POST', '/v1/rides', { as: 'rider:r', body: {} })).status).toBe(400);
     expect((await api.call('GET', '/v1/rides?regionId=x')).status).toBe(401);
   });

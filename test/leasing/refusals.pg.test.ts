@@ -199,6 +199,55 @@ describe('confirm', () => {
   });
 });
 
+describe('after the clock stepped back', () => {
+  /** As if the driver's last change had been recorded by a clock that was ahead. */
+  const recordAhead = (city: City, driverId: string, seconds: number) =>
+    city.sql`update driver_state set updated_at = clock_timestamp() + make_interval(secs => ${seconds}) where driver_id = ${driverId}`;
+
+  test('a confirm whose losing driver was recorded ahead wins all the same, and the ride’s events are dated in order', async () => {
+    await using city = await openCity(2);
+    const [rideId] = await addRides(city.sql, city.region, 1);
+    const one = await lease(city.sql, city.region, rideId!, 'd1', { parallelOffers: 2 });
+    await lease(city.sql, city.region, rideId!, 'd2', { parallelOffers: 2 });
+    await recordAhead(city, 'd2', 20);
+    expect(await t.confirmOffers(city.sql, city.region, [one], true)).toMatchObject([{ refused: null, applied: true }]);
+    await expectEventsInOrder(city, rideId!);
+  });
+
+  test('a cancel of a ride with two open offers dates its events in order', async () => {
+    await using city = await openCity(2);
+    const [rideId] = await addRides(city.sql, city.region, 1);
+    const terms = await Promise.all(['d1', 'd2'].map((d) => lease(city.sql, city.region, rideId!, d, { parallelOffers: 2 })));
+    await recordAhead(city, terms.sort((a, b) => (a.offerId < b.offerId ? -1 : 1))[0]!.driverId, 2);
+    await t.cancelRides(city.sql, city.region, [{ rideId: rideId!, riderId: null, source: 'rider', reason: 'x' }], true);
+    await expectEventsInOrder(city, rideId!);
+  });
+
+  test('an expired lease is not revived for a driver whose later time is on record', async () => {
+    await using city = await openCity(1);
+    const [rideId] = await addRides(city.sql, city.region, 1);
+    const term = await lease(city.sql, city.region, rideId!, 'd1');
+    await recordAhead(city, 'd1', 20);
+    expect((await t.confirmOffers(city.sql, city.region, [term], true))[0]!.refused).toBe('lease_expired');
+  });
+
+  test('the next term starts no earlier than the last one ended', async () => {
+    await using city = await openCity(1);
+    const [a, b] = await addRides(city.sql, city.region, 2);
+    const first = await lease(city.sql, city.region, a!, 'd1');
+    await recordAhead(city, 'd1', 2);
+    await t.returnOffers(city.sql, city.region, [{ ...first, reason: 'x' }], 'declined', true);
+    const second = await lease(city.sql, city.region, b!, 'd1');
+    const [ended, granted] = [(await city.offer(first.offerId))['ended_at'], (await city.offer(second.offerId))['granted_at']];
+    expect((granted as Date).getTime()).toBeGreaterThanOrEqual((ended as Date).getTime());
+  });
+
+  async function expectEventsInOrder(city: City, rideId: string): Promise<void> {
+    const times = (await city.sql`select at from ride_events where ride_id = ${rideId} order by seq`).map((e) => (e['at'] as Date).getTime());
+    expect(times).toEqual([...times].sort((a, b) => a - b));
+  }
+});
+
 describe('received', () => {
   test('renews once to the decision window, and repeated renews nothing', async () => {
     await using city = await openCity(1);

@@ -1,0 +1,46 @@
+import { once } from 'node:events';
+import { connect } from 'node:net';
+import { describe, expect, test } from 'vitest';
+import { startApiWithoutDatabase } from './harness.ts';
+
+/** Sends this and nothing more; what comes back until the service ends the connection. */
+async function answerTo(port: number, sent: string): Promise<string> {
+  const socket = connect(port, '127.0.0.1');
+  socket.setEncoding('utf8').write(sent);
+  let answer = '';
+  socket.on('data', (part: string) => (answer += part));
+  await once(socket, 'close');
+  return answer;
+}
+
+describe.concurrent('what isn’t a good request', () => {
+  test.each([
+    ['isn’t HTTP', 'hello\r\n\r\n', 'HTTP/1.1 400 ', 'bad_request'],
+    ['has headers without end', `GET / HTTP/1.1\r\nx: ${'y'.repeat(20_000)}\r\n\r\n`, 'HTTP/1.1 431 ', 'headers_too_large'],
+    ['never ends its headers', 'GET /healthz HTTP/1.1\r\nHost: x\r\n', 'HTTP/1.1 408 ', 'request_timeout'],
+  ])('because it %s is answered and cut off', async (_why, sent, statusLine, code) => {
+    await using api = await startApiWithoutDatabase();
+    const answer = await answerTo(await api.listen(), sent);
+    expect(answer).toContain(statusLine);
+    expect(answer).toContain('Content-Type: application/problem+json');
+    const body = answer.slice(answer.indexOf('\r\n\r\n') + 4);
+    expect(JSON.parse(body)).toMatchObject({ code, type: `urn:cabrank:problem:${code}` });
+  });
+
+  test('because it is too long is answered before it has been sent', async () => {
+    await using api = await startApiWithoutDatabase();
+    const head = 'POST /v1/rides HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99999\r\n';
+    const socket = connect(await api.listen(), '127.0.0.1');
+    socket.setEncoding('utf8').write(`${head}\r\n{`);
+    // Who it is comes first.
+    const [answer] = (await once(socket, 'data')) as [string];
+    expect(answer).toContain('HTTP/1.1 401 ');
+    socket.destroy();
+  });
+});
+
+test('thousands of requests one after the other leave nothing behind', async () => {
+  await using api = await startApiWithoutDatabase();
+  for (let i = 0; i < 5_100; i += 1) await api.call('GET', '/healthz');
+  expect((await api.call('GET', '/healthz')).status).toBe(200);
+});
