@@ -18,8 +18,10 @@ export interface Member {
 }
 
 export interface Fleet extends AsyncDisposable {
-  /** Where drivers and riders connect. */
+  /** Where riders and operators connect. */
   readonly urls: readonly string[];
+  /** Where drivers connect. */
+  readonly socketUrls: readonly string[];
   readonly databaseUrl: string;
   readonly authSecret: string;
   readonly members: readonly Member[];
@@ -39,8 +41,9 @@ export async function startFleet(options: { readonly split: boolean; readonly ma
   try {
     const env = { LOG_LEVEL: 'error', PORT: '0', MATCHER_FAULT_RATE: String(options.matcherFaultRate), ...process.env };
     const home = options.split ? await startSplit(members, env) : await startWhole(members, env);
-    const urls = members.flatMap(({ role, url }) => (url !== null && role !== 'matcher' && role !== 'sweeper' ? [url] : []));
-    return { ...home, urls, members, [Symbol.asyncDispose]: stop };
+    const urlsOf = (wanted: Member['role']): string[] =>
+      members.flatMap(({ role, url }) => (url !== null && (role === wanted || role === 'service') ? [url] : []));
+    return { ...home, urls: urlsOf('api'), socketUrls: urlsOf('gateway'), members, [Symbol.asyncDispose]: stop };
   } catch (error) {
     await stop();
     throw error;
@@ -55,7 +58,7 @@ async function startWhole(members: Member[], env: NodeJS.ProcessEnv): Promise<Ho
   return { databaseUrl: ready.databaseUrl, authSecret: ready.authSecret! };
 }
 
-/** Two processes of each role. A process with sockets also answers REST, so that each kind of client finds both. */
+/** Two processes of each role. */
 async function startSplit(members: Member[], env: NodeJS.ProcessEnv): Promise<Home> {
   const authSecret = env['AUTH_SECRET'] ?? randomBytes(32).toString('base64url');
   const databaseUrl =
@@ -75,8 +78,7 @@ async function startMember(
 ): Promise<Ready['ready']> {
   const child = fork(CABRANK, args, { env, stdio: ['ignore', 'pipe', 'pipe', 'ipc'], detached: true });
   // Logs go where the report doesn't.
-  child.stdout?.pipe(process.stderr, { end: false });
-  child.stderr?.pipe(process.stderr, { end: false });
+  for (const output of [child.stdout, child.stderr]) output?.on('data', (chunk: Buffer) => process.stderr.write(chunk));
   const failed = once(child, 'exit').then(([code]) => {
     throw new Error(`the ${role} ended at its start (${code}): what it said is above`);
   });

@@ -38,7 +38,7 @@ async function demo(settings: Settings, signal: AbortSignal): Promise<number> {
   sayDemand(demand);
   console.log(settings.split ? 'starting two processes of each role …' : 'starting the service …');
   await using fleet = await startFleet({ split: settings.split, matcherFaultRate: settings.matcherFaultRate });
-  console.log(`serving at ${fleet.urls.join(', ')}`);
+  console.log(`serving at ${[...new Set([...fleet.urls, ...fleet.socketUrls])].join(', ')}`);
   return await drive(settings, demand, fleet, signal);
 }
 
@@ -50,13 +50,13 @@ async function simulate(settings: Settings, signal: AbortSignal): Promise<number
     throw new UsageError(`there is no secret in ${settings.dataDir}: set AUTH_SECRET or --data-dir`);
   }));
   const databaseUrl = process.env['DATABASE_URL'] ?? null;
-  return drive(settings, demand, { urls: settings.urls, authSecret: authSecret.trim(), databaseUrl, members: [] }, signal);
+  return drive(settings, demand, { urls: settings.urls, socketUrls: settings.urls, authSecret: authSecret.trim(), databaseUrl, members: [] }, signal);
 }
 
 async function drive(
   settings: Settings,
   demand: Demand,
-  service: Pick<Fleet, 'urls' | 'authSecret' | 'members'> & { readonly databaseUrl: string | null },
+  service: Pick<Fleet, 'urls' | 'socketUrls' | 'authSecret' | 'members'> & { readonly databaseUrl: string | null },
   signal: AbortSignal,
 ): Promise<number> {
   const view = new ProgressView(process.stdout);
@@ -64,6 +64,7 @@ async function drive(
   let kills: NodeJS.Timeout[] = [];
   const result = await runSimulation({
     urls: service.urls,
+    socketUrls: service.socketUrls,
     tokens: service.authSecret,
     regionId: settings.regionId,
     demand,

@@ -27,6 +27,8 @@ import type { World } from './world.ts';
 export interface SimulationOptions {
   /** Base URLs of the service; drivers and riders spread over them, and move on from one that is gone. */
   readonly urls: readonly string[];
+  /** Where drivers connect, when REST and sockets are served by different processes; `urls` unless given. */
+  readonly socketUrls?: readonly string[];
   /** The service's `AUTH_SECRET`, or where else tokens come from. */
   readonly tokens: string | ((sub: string, role: Role) => TokenSource);
   readonly regionId: string;
@@ -273,7 +275,8 @@ class Run {
 
   /** Each client begins at another of the addresses. */
   #access(sub: string, role: Role) {
-    const { urls, tokens } = this.#options;
+    const { tokens } = this.#options;
+    const urls = (role === 'driver' ? this.#options.socketUrls : undefined) ?? this.#options.urls;
     const first = this.#clients++ % urls.length;
     const url = [...urls.slice(first), ...urls.slice(0, first)];
     const token = typeof tokens === 'string' ? signedTokens({ secret: tokens, sub, role, ttlS: TOKEN_TTL_S }) : tokens(sub, role);

@@ -115,4 +115,3 @@ function identityOf({ sub, role }: JWTPayload): Identity {
   }
   return { sub, role };
 }
-

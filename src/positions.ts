@@ -25,7 +25,7 @@ export function startPositions({ sql, log }: { readonly sql: Sql; readonly log: 
       const all = [...reports.values()];
       for (let i = 0; i < all.length; i += SET_MAX) {
         await recordPositions(sql, region, all.slice(i, i + SET_MAX)).catch((error: unknown) =>
-          log.warn({ error }, 'positions were lost'),
+          log.warn({ err: error }, 'positions were lost'),
         );
       }
     }

@@ -157,7 +157,11 @@ export async function listRides(
 }
 
 /** Everything that happened to a ride, in order. */
-export async function rideTimeline({ cold: sql }: Reads, region: RegionName, rideId: string): Promise<TimelineRecord[]> {
+export async function rideTimeline(
+  { cold: sql }: Reads,
+  region: RegionName,
+  rideId: string,
+): Promise<TimelineRecord[]> {
   const rows = await sql<TimelineRow[]>`
     select seq, type, at, driver_id, offer_id, fence::float8, reason from ride_events
     where region = ${region.number} and ride_id = ${rideId} order by seq limit ${TIMELINE_MAX}`;
@@ -201,7 +205,11 @@ export async function listDrivers(
   return { items, after: last?.driver_id ?? null };
 }
 
-export async function findOffer({ cold: sql }: Reads, region: RegionName, offerId: string): Promise<OfferRecord | null> {
+export async function findOffer(
+  { cold: sql }: Reads,
+  region: RegionName,
+  offerId: string,
+): Promise<OfferRecord | null> {
   const [row] = await sql<OfferRow[]>`
     select o.id, o.ride_id, o.driver_id, o.status, o.fence::float8, o.pickup_eta_s, o.granted_at, o.ended_at,
       o.end_reason, o.policy_version, r.pickup_lat, r.pickup_lng, r.dropoff_lat, r.dropoff_lng, d.lease_token,

@@ -44,7 +44,7 @@ const READY_DEADLINE_MS = 2_000;
 /** Starts on a migrated database; rejects when the port is taken or the database can't be used. */
 export async function startService(options: ServiceOptions): Promise<Service> {
   const { roles, log, redisUrl, databaseUrl } = options;
-  const complain = (what: string) => quietly((error) => log.warn({ error }, what));
+  const complain = (what: string) => quietly((error) => log.warn({ err: error }, what));
   const metrics = createMetrics();
   const database = connectDatabase(databaseUrl, { hotConnections: options.hotConnections });
   const regions = new Regions(database);
@@ -96,7 +96,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
   if (roles.has('matcher')) {
     const { matcherFaultRate: rate } = options;
     const faults = rate === 0 ? noFaults : createFaults({ rate, random: Math.random, delay });
-    parts.matcher = startMatcher({ sql: database.hot, leasing, regions, metrics, faults, log });
+    parts.matcher = startMatcher({ sql: database.hot, leasing, regions, metrics, faults, log, isQueueDown: wakeups.isDown });
   }
   const stopSweeper = roles.has('sweeper')
     ? startSweeper({ sql: database.hot, leasing, regions, metrics, log })

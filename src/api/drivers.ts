@@ -134,7 +134,8 @@ function goOffline(app: App, deps: ApiDeps): void {
         operationId: 'goOffline',
         tags: ['drivers'],
         summary: 'No more rides',
-        description: 'An open offer ends `declined`. Whoever has a ride finishes it first. Repeated, it changes nothing.',
+        description:
+          'An open offer ends `declined`. Whoever has a ride finishes it first. Repeated, it changes nothing.',
         params: schemas.FleetIdParams,
         body: schemas.NoBody,
         response: { 200: schemas.Driver },
@@ -252,7 +253,11 @@ async function moveDriver(transaction: TransactionSql, id: string, from: number,
   await transaction`delete from driver_presence where region = ${from} and driver_id = ${id}`;
 }
 
-async function changeClass(transaction: TransactionSql, id: string, { region, vehicleClass }: Placement): Promise<void> {
+async function changeClass(
+  transaction: TransactionSql,
+  id: string,
+  { region, vehicleClass }: Placement,
+): Promise<void> {
   const changed = await transaction`
     update driver_state set vehicle_class = ${vehicleClass}, version = version + 1,
       updated_at = greatest(clock_timestamp(), updated_at)

@@ -142,7 +142,8 @@ function releaseOffer(app: App, { leasing }: ApiDeps): void {
         operationId: 'releaseOffer',
         tags: ['offers'],
         summary: 'The holder takes the offer back',
-        description: 'It ends `withdrawn`; the driver may be offered the ride again. Repeated, it is answered as the first time.',
+        description:
+          'It ends `withdrawn`; the driver may be offered the ride again. Repeated, it is answered as the first time.',
         params: schemas.ServerIdParams,
         body: schemas.ReturnBody,
         response: { 200: schemas.EndedOffer },

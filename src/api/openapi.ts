@@ -44,7 +44,12 @@ export async function describeRoutes(app: App): Promise<void> {
   await app.register(swagger, {
     openapi: {
       openapi: '3.1.0',
-      info: { title: 'Cabrank', version: packageJson.version, description, license: { name: 'Apache-2.0', identifier: 'Apache-2.0' } },
+      info: {
+        title: 'Cabrank',
+        version: packageJson.version,
+        description,
+        license: { name: 'Apache-2.0', identifier: 'Apache-2.0' },
+      },
       tags,
       components: { securitySchemes: { bearer: { type: 'http', scheme: 'bearer', bearerFormat: 'JWT' } } },
     },

@@ -52,7 +52,11 @@ export const problems = {
   internal_error: { status: 500, title: 'Something is wrong on our side' },
   busy: { status: 503, title: 'Others hold the same rows; nothing was done, ask again', retryAfterS: 1 },
   overloaded: { status: 503, title: 'More is asked than can be answered; nothing was done, ask again', retryAfterS: 1 },
-  no_answer_in_time: { status: 503, title: 'No answer in time; whether it took effect isn’t known, ask again', retryAfterS: 1 },
+  no_answer_in_time: {
+    status: 503,
+    title: 'No answer in time; whether it took effect isn’t known, ask again',
+    retryAfterS: 1,
+  },
   database_unavailable: { status: 503, title: 'The database can’t be reached; ask again', retryAfterS: 1 },
 } as const satisfies Record<string, Kind> & Record<AnswerableRefusal | AuthErrorCode, Kind>;
 

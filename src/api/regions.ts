@@ -13,7 +13,11 @@ const RegionBody = z.strictObject({
     .regex(/^[^\p{C}]{1,200}$/u, 'must be 1–200 characters, none of them a control character')
     .meta({ examples: ['Manhattan'] }),
   center: Point,
-  radiusM: z.number().positive().max(RADIUS_MAX_M).meta({ description: 'Pickups lie within.', examples: [12_000] }),
+  radiusM: z
+    .number()
+    .positive()
+    .max(RADIUS_MAX_M)
+    .meta({ description: 'Pickups lie within.', examples: [12_000] }),
 });
 type RegionBody = z.infer<typeof RegionBody>;
 
@@ -39,9 +43,11 @@ const PolicyBody = PolicySettings.partial()
   })
   .meta({ id: 'PolicyChange', examples: [{ decisionTtlMs: 20_000, maxLifetimeMs: 40_000 }] });
 
-const VersionedPolicy = z
-  .object({ version: z.int(), ...PolicySettings.shape })
-  .meta({ id: 'Policy', description: 'The settings that a region’s dispatch runs under. Milliseconds, metres, m/s.', examples: [{ version: 1, ...defaultPolicy }] });
+const VersionedPolicy = z.object({ version: z.int(), ...PolicySettings.shape }).meta({
+  id: 'Policy',
+  description: 'The settings that a region’s dispatch runs under. Milliseconds, metres, m/s.',
+  examples: [{ version: 1, ...defaultPolicy }],
+});
 
 export function regionRoutes(app: App, deps: ApiDeps): void {
   putRegion(app, deps);
@@ -207,7 +213,10 @@ function changed(policy: Policy, change: PolicyChange['change']): Policy {
   const changedTo = { ...policy, ...change } as Policy;
   const names = Object.keys(changedTo) as (keyof Policy)[];
   if (names.every((name) => changedTo[name] === policy[name])) return policy;
-  const errors = policyProblems(changedTo).map(({ setting, problem }) => ({ path: `body.${setting}`, message: problem }));
+  const errors = policyProblems(changedTo).map(({ setting, problem }) => ({
+    path: `body.${setting}`,
+    message: problem,
+  }));
   if (errors.length > 0) throw new ApiProblem('policy_invalid', { errors });
   return changedTo;
 }

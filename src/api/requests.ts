@@ -82,7 +82,8 @@ export const pageQuery = (cursorId: RegExp) => ({
 });
 
 /** Opaque to whoever gets it, so that what a list is ordered by can change. */
-export const cursorOf = (id: string | null): string | null => (id === null ? null : Buffer.from(id).toString('base64url'));
+export const cursorOf = (id: string | null): string | null =>
+  id === null ? null : Buffer.from(id).toString('base64url');
 
 export const pageOf = <Item extends z.ZodType>(item: Item) =>
   z.object({

@@ -145,7 +145,10 @@ function getRide(app: App, deps: ApiDeps): void {
         params: schemas.ServerIdParams,
         response: { 200: schemas.Ride },
       },
-      config: { roles: ['rider', 'driver', 'service', 'ops'], problems: ['ride_not_found', 'wrong_rider', 'wrong_driver'] },
+      config: {
+        roles: ['rider', 'driver', 'service', 'ops'],
+        problems: ['ride_not_found', 'wrong_rider', 'wrong_driver'],
+      },
     },
     async ({ params, identity }) => (await visibleRide(deps, params.id, identity)).ride,
   );
@@ -187,7 +190,10 @@ function getTimeline(app: App, deps: ApiDeps): void {
         params: schemas.ServerIdParams,
         response: { 200: z.object({ items: z.array(schemas.TimelineEntry) }) },
       },
-      config: { roles: ['rider', 'driver', 'service', 'ops'], problems: ['ride_not_found', 'wrong_rider', 'wrong_driver'] },
+      config: {
+        roles: ['rider', 'driver', 'service', 'ops'],
+        problems: ['ride_not_found', 'wrong_rider', 'wrong_driver'],
+      },
     },
     async ({ params, identity }) => {
       const { region, ride } = await visibleRide(deps, params.id, identity);

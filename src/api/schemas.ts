@@ -37,7 +37,9 @@ export const Point = z
   .meta({ id: 'Point', description: 'WGS 84, degrees.', examples: [{ lat: 40.7484, lng: -73.9857 }] });
 
 const Time = z.iso.datetime().meta({ examples: ['2026-11-21T08:15:30.125Z'] });
-const Fence = z.int().meta({ description: 'Counts the driver’s leases: of two holders the one with the higher fence is newer.' });
+const Fence = z
+  .int()
+  .meta({ description: 'Counts the driver’s leases: of two holders the one with the higher fence is newer.' });
 const Version = z.int().meta({ description: '+1 at every change.' });
 const DurationMs = z.int().min(0);
 
@@ -60,7 +62,9 @@ export const Ride = z
     requestedAt: Time,
     patienceUntil: Time.meta({ description: 'The search ends here, unless an offer is still open then.' }),
     offersMade: z.int(),
-    assignment: Assignment.nullable().meta({ description: 'Null until a driver has accepted, and to drivers other than that one.' }),
+    assignment: Assignment.nullable().meta({
+      description: 'Null until a driver has accepted, and to drivers other than that one.',
+    }),
     cancellation: z
       .object({
         source: z.enum(['rider', 'driver', 'operator', 'system']),
@@ -93,7 +97,9 @@ export const CurrentOffer = z
     rideId: ServerId,
     leaseToken: LeaseToken.nullable().meta({ description: 'To the offer’s own driver alone; to others null.' }),
     fence: Fence,
-    expiresInMs: DurationMs.meta({ description: 'Until the acknowledgement the whole decision window, then what is left of it.' }),
+    expiresInMs: DurationMs.meta({
+      description: 'Until the acknowledgement the whole decision window, then what is left of it.',
+    }),
     pickup: Point,
     dropoff: Point,
     pickupEtaS: z.number(),
@@ -128,8 +134,13 @@ export const Offer = z
     driverId: FleetId,
     status: z.enum(OFFER_STATUSES),
     fence: Fence,
-    leaseToken: LeaseToken.nullable().meta({ description: 'To the offer’s own driver, and to whoever made the offer; only while pending.' }),
-    expiresInMs: DurationMs.nullable().meta({ description: 'Until the acknowledgement the whole decision window, then what is left of it; null when it is over.' }),
+    leaseToken: LeaseToken.nullable().meta({
+      description: 'To the offer’s own driver, and to whoever made the offer; only while pending.',
+    }),
+    expiresInMs: DurationMs.nullable().meta({
+      description:
+        'Until the acknowledgement the whole decision window, then what is left of it; null when it is over.',
+    }),
     pickup: Point,
     dropoff: Point,
     pickupEtaS: z.number(),

@@ -58,7 +58,6 @@ export async function createApi(deps: ApiDeps): Promise<App> {
   app.decorateRequest('identity');
   readBodies(app);
   holdForAll(app);
-  boundRequests(app);
   const methodsByUrl = collectMethods(app);
   if (deps.routes === 'all') {
     await describeRoutes(app);
@@ -71,6 +70,7 @@ export async function createApi(deps: ApiDeps): Promise<App> {
 }
 
 function versionOne(v1: App, deps: ApiDeps): void {
+  boundRequests(v1);
   v1.addHook('onRoute', (route) => guardRoute(route, deps));
   regionRoutes(v1, deps);
   rideRoutes(v1, deps);
@@ -119,12 +119,13 @@ function holdForAll(app: App): void {
 }
 
 /**
- * No more than so many requests wait for an answer, and none for ever. The waiting are looked through once a second;
- * fastify's own timer for each, with its signal, cost a tenth of a request.
+ * No more than so many requests wait for an answer, and none for ever; whoever asks for health is answered all the
+ * same. The waiting are looked through once a second: fastify's own timer for each, with its signal, cost a tenth of
+ * a request.
  */
-function boundRequests(app: App): void {
+function boundRequests(v1: App): void {
   const waiting = new Map<FastifyReply, number>();
-  app.addHook('onRequest', (_request: FastifyRequest, reply: FastifyReply, done) => {
+  v1.addHook('onRequest', (_request: FastifyRequest, reply: FastifyReply, done) => {
     if (waiting.size >= IN_FLIGHT_MAX) return done(new ApiProblem('overloaded'));
     waiting.set(reply, performance.now());
     reply.raw.once('close', () => waiting.delete(reply));
@@ -138,7 +139,7 @@ function boundRequests(app: App): void {
       if (!reply.sent) reply.send(new ApiProblem('no_answer_in_time'));
     }
   }, DEADLINES_CHECKED_EVERY_MS).unref();
-  app.addHook('onClose', () => clearInterval(looking));
+  v1.addHook('onClose', () => clearInterval(looking));
 }
 
 /** Whoever adds a route below /v1 says for whom it is. */
@@ -183,7 +184,7 @@ function collectMethods(app: App): Map<string, Set<string>> {
 }
 
 function refuseOtherMethods(app: App, methodsByUrl: ReadonlyMap<string, ReadonlySet<string>>): void {
-  for (const [url, known] of [...methodsByUrl]) {
+  for (const [url, known] of methodsByUrl) {
     const others = METHODS.filter((method) => !known.has(method));
     const refuse = (_request: FastifyRequest, _reply: FastifyReply, done: (error: Error) => void): void =>
       done(new ApiProblem('method_not_allowed', { headers: { allow: [...known].join(', ') } }));

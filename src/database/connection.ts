@@ -44,6 +44,9 @@ export function connectDatabase(url: string, options: ConnectOptions = {}): Data
     enable_seqscan: 'off',
     enable_hashjoin: 'off',
     enable_mergejoin: 'off',
+    enable_material: 'off',
+    // What is hot is in memory: looking up a key costs what it computes, and beats walking even a small region.
+    random_page_cost: 0.01,
     jit: 'off',
   });
   const cold = connect(url, options.coldConnections ?? 4, {

@@ -8,8 +8,9 @@ import * as transitions from '../leasing/transitions.ts';
 import { MatcherCrash } from './faults.ts';
 import { runRound, type RoundDeps } from './round.ts';
 
-/** The poll that keeps rides moving when no wake-up arrives. */
+/** The poll that keeps rides moving when no wake-up arrives; quicker while the queue is known to be down. */
 const POLL_MS = 1_000;
+const POLL_QUEUE_DOWN_MS = 100;
 /** A round that met rows held by others, or failed, isn't repeated sooner. */
 const RETRY_MS = 25;
 const FAILED_RETRY_MS = 500;
@@ -28,7 +29,7 @@ export interface Matcher {
   readonly stop: () => Promise<void>;
 }
 
-export function startMatcher(deps: RoundDeps & { readonly log: Logger }): Matcher {
+export function startMatcher(deps: RoundDeps & { readonly log: Logger; readonly isQueueDown: () => boolean }): Matcher {
   const beats = new Map<number, Beat>();
   const running = new Set<Promise<void>>();
   let isStopped = false;
@@ -82,7 +83,7 @@ export function startMatcher(deps: RoundDeps & { readonly log: Logger }): Matche
       if (outcome.nextInMs !== null) schedule(number, Math.max(outcome.nextInMs, restMs(beat, region), outcome.nextInMs === 0 ? RETRY_MS : 1));
     } catch (error) {
       deps.metrics.roundFailures.inc();
-      if (!(error instanceof MatcherCrash)) deps.log.warn({ error, region: number }, 'a match round failed');
+      if (!(error instanceof MatcherCrash)) deps.log.warn({ err: error, region: number }, 'a match round failed');
       schedule(number, FAILED_RETRY_MS);
     }
   }
@@ -101,24 +102,33 @@ export function startMatcher(deps: RoundDeps & { readonly log: Logger }): Matche
     schedule(number, region === null ? POLL_MS : restMs(beat, region));
   }
 
-  /** Only a ride that is overdue by a poll is nobody's: others' rounds are left to them. */
-  async function poll(): Promise<void> {
+  /** Only a ride that is overdue by a poll is nobody's: others' rounds are left to them, as long as they are woken. */
+  async function poll(overdueMs: number): Promise<void> {
     for (const { number } of await deps.regions.all()) {
       if (beatOf(number).isRunning || beatOf(number).timer !== null) continue;
-      if (await transitions.isRideOverdue(deps.sql, number, POLL_MS)) schedule(number, 0);
+      if (await transitions.isRideOverdue(deps.sql, number, overdueMs)) schedule(number, 0);
     }
   }
 
   let polling: Promise<void> = Promise.resolve();
-  const pollTimer = setInterval(() => {
-    polling = poll().catch((error: unknown) => deps.log.warn({ error }, 'the poll for waiting rides failed'));
-  }, POLL_MS);
+  let pollTimer: NodeJS.Timeout;
+  const pollIn = (ms: number): void => {
+    pollTimer = setTimeout(() => {
+      const everyMs = deps.isQueueDown() ? POLL_QUEUE_DOWN_MS : POLL_MS;
+      polling = poll(everyMs === POLL_MS ? POLL_MS : 0)
+        .catch((error: unknown) => deps.log.warn({ err: error }, 'the poll for waiting rides failed'))
+        .then(() => {
+          if (!isStopped) pollIn(everyMs);
+        });
+    }, ms);
+  };
+  pollIn(POLL_MS);
 
   return {
     wake: (number) => void wake(number),
     stop: async () => {
       isStopped = true;
-      clearInterval(pollTimer);
+      clearTimeout(pollTimer);
       for (const { timer } of beats.values()) if (timer !== null) clearTimeout(timer);
       await Promise.all([polling, ...running]);
     },

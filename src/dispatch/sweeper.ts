@@ -50,7 +50,7 @@ export function startSweeper(deps: SweeperDeps): () => Promise<void> {
 
   const loop = (): void => {
     sweep = run()
-      .catch((error: unknown) => deps.log.warn({ error }, 'a sweep failed'))
+      .catch((error: unknown) => deps.log.warn({ err: error }, 'a sweep failed'))
       .finally(() => {
         if (!isStopped) timer = setTimeout(loop, SWEEP_MS);
       });

@@ -16,11 +16,15 @@ const QUEUE = 'wakeups';
 const WAKE_GAP_MS = 15;
 /** A killed matcher's job is free again after this. */
 const JOB_LOCK_MS = 5_000;
+/** Clients that reconnect fail at least this often. */
+const DOWN_FOR_MS = 3_000;
 const REDIS_COMMAND_DEADLINE_MS = 2_000;
 
 export interface Wakeups extends AsyncDisposable {
   /** Asks for a round; several asks while one is on its way are one. Never throws. */
   readonly wake: (region: number) => void;
+  /** The queue failed lately: wake-ups are being lost. */
+  readonly isDown: () => boolean;
 }
 
 export interface WakeupsOptions {
@@ -39,8 +43,14 @@ interface WakeJob {
 type Connect = { queue: () => Queue<WakeJob>; worker: (run: (job: { data: WakeJob }) => Promise<void>) => Worker; close: () => Promise<void> };
 
 export async function openWakeups(options: WakeupsOptions): Promise<Wakeups> {
-  const { onWake, onError } = options;
-  const connect = options.redisUrl === null ? await onPostgres(options) : onRedis(options.redisUrl, onError);
+  const { onWake } = options;
+  let failedAtMs = -Infinity;
+  const onError = (error: Error): void => {
+    failedAtMs = performance.now();
+    options.onError(error);
+  };
+  const connect =
+    options.redisUrl === null ? await onPostgres({ ...options, onError }) : onRedis(options.redisUrl, onError);
   const queue = connect.queue();
   queue.on('error', onError);
   const worker = onWake && connect.worker(async ({ data }) => onWake(data.region));
@@ -69,6 +79,7 @@ export async function openWakeups(options: WakeupsOptions): Promise<Wakeups> {
 
   return {
     wake,
+    isDown: () => performance.now() - failedAtMs < DOWN_FOR_MS,
     async [Symbol.asyncDispose]() {
       isClosed = true;
       await worker?.close();

@@ -71,7 +71,7 @@ function codeOf({ log }: GatewayDeps, error: unknown): string {
   if (error instanceof EventRefused) return error.code;
   if (error instanceof OverloadedError) return 'overloaded';
   if (isUnreachable(error) || isLockTimeout(error)) return 'database_unavailable';
-  log.error({ error }, 'a driver’s event failed');
+  log.error({ err: error }, 'a driver’s event failed');
   return 'internal_error';
 }
 

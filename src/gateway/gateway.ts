@@ -15,8 +15,12 @@ import type { DriverConnected, Fanout } from './fanout.ts';
 import type { DriverNotice, OfferMessage } from './notices.ts';
 import { pushOffer, type Push } from './offer-pushes.ts';
 
-/** How often the records are looked through for offers that no device has acknowledged. */
-const UNDELIVERED_EVERY_MS = 500;
+/**
+ * How often the records are looked through for offers that no device has acknowledged: often enough for the region's
+ * push retry, and no more often than this, nor less.
+ */
+const LOOK_EVERY_MS = { least: 50, most: 500 };
+const TOUCH_EVERY_MS = 500;
 const UNDELIVERED_MAX = 1_000;
 const SOCKETS_MAX = 100_000;
 
@@ -53,7 +57,9 @@ export class GatewayRefusal extends Error {
 export class Gateway {
   readonly #deps: GatewayDeps;
   readonly #seats = new Map<string, Seat>();
-  readonly #timers: NodeJS.Timeout[] = [];
+  #isStopped = false;
+  #lookTimer: NodeJS.Timeout | null = null;
+  #touchTimer: NodeJS.Timeout | null = null;
   #looking: Promise<void> = Promise.resolve();
 
   constructor(deps: GatewayDeps) {
@@ -73,20 +79,29 @@ export class Gateway {
     fanout.onNotices((notices) => this.#deliver(notices));
     fanout.onConnected((connected) => this.#unseatOlder(connected));
     fanout.io.attach(server);
-    this.#timers.push(
-      setInterval(() => {
-        this.#looking = this.#pushUndelivered().catch((error: unknown) =>
-          this.#deps.log.warn({ error }, 'the look for undelivered offers failed'),
-        );
-      }, UNDELIVERED_EVERY_MS),
-      setInterval(() => void this.#touchSilent(), UNDELIVERED_EVERY_MS),
-    );
+    this.#touchTimer = setInterval(() => void this.#touchSilent(), TOUCH_EVERY_MS);
+    this.#lookAgain(LOOK_EVERY_MS.most);
   }
 
   async stop(): Promise<void> {
-    for (const timer of this.#timers) clearInterval(timer);
+    this.#isStopped = true;
+    if (this.#touchTimer !== null) clearInterval(this.#touchTimer);
+    if (this.#lookTimer !== null) clearTimeout(this.#lookTimer);
     await this.#looking;
     this.#deps.fanout.io.of('/drivers').disconnectSockets(true);
+  }
+
+  #lookAgain(inMs: number): void {
+    if (this.#isStopped) return;
+    this.#lookTimer = setTimeout(() => {
+      this.#looking = this.#pushUndelivered().then(
+        (nextInMs) => this.#lookAgain(nextInMs),
+        (error: unknown) => {
+          this.#deps.log.warn({ err: error }, 'the look for undelivered offers failed');
+          this.#lookAgain(LOOK_EVERY_MS.most);
+        },
+      );
+    }, inMs);
   }
 
   /** Whoever may connect: a driver with a valid token and a profile. */
@@ -131,7 +146,7 @@ export class Gateway {
       // Also one that an earlier socket received: the device that has it shows it once, a new one shows it at all.
       if (offer !== null) this.#push(seat, offer);
     } catch (error) {
-      this.#deps.log.warn({ error }, 'a driver’s state could not be read');
+      this.#deps.log.warn({ err: error }, 'a driver’s state could not be read');
       seat.socket.disconnect(true);
     }
   }
@@ -169,19 +184,22 @@ export class Gateway {
     );
   }
 
-  /** What every notice about was lost, or no device acknowledged. */
-  async #pushUndelivered(): Promise<void> {
-    if (this.#seats.size === 0) return;
+  /** What every notice about was lost, or no device acknowledged. Returns when to look again. */
+  async #pushUndelivered(): Promise<number> {
     const { database, regions } = this.#deps;
-    for (const region of new Set([...this.#seats.values()].map((seat) => seat.region))) {
-      const known = await regions.byNumber(region);
-      if (known === null) continue;
-      const { pushRetryMs } = known.policy;
-      for (const { driverId, ...offer } of await transitions.undeliveredOffers(database.hot, region, pushRetryMs, UNDELIVERED_MAX)) {
+    let nextInMs = LOOK_EVERY_MS.most;
+    for (const number of new Set([...this.#seats.values()].map((seat) => seat.region))) {
+      const region = await regions.byNumber(number);
+      if (region === null) continue;
+      const { pushRetryMs } = region.policy;
+      nextInMs = Math.min(nextInMs, Math.max(pushRetryMs / 2, LOOK_EVERY_MS.least));
+      const undelivered = await transitions.undeliveredOffers(database.hot, number, pushRetryMs, UNDELIVERED_MAX);
+      for (const { driverId, ...offer } of undelivered) {
         const seat = this.#seats.get(driverId);
         if (seat !== undefined) this.#push(seat, offer);
       }
     }
+    return nextInMs;
   }
 
   /** Keeps drivers present who are connected and have nothing to say. */

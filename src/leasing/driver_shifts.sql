@@ -85,6 +85,12 @@ declare
     order by d.driver_id limit p_limit);
   v_drivers text[];
 begin
+  -- When nobody was seen lately it is we who don't see: a stalled gateway, or positions lost in a crash.
+  if not exists (select from driver_presence p where p.region = p_region
+                 and p.seen_at > clock_timestamp() - make_interval(secs => p_grace_ms / 3000.0)) then
+    return query select v_looked[cardinality(v_looked)], array[]::text[];
+    return;
+  end if;
   v_drivers := lock_drivers(p_region, array(
     select d.driver_id from driver_state d
     left join driver_presence p on p.region = p_region and p.driver_id = d.driver_id

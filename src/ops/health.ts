@@ -85,7 +85,8 @@ interface StateCount {
 }
 
 /** A region's states begin at 0 each, so that one nobody is in is a number as well. */
-const regionsFirst = (a: StateCount, b: StateCount): number => Number(b.kind === 'region') - Number(a.kind === 'region');
+const regionsFirst = (a: StateCount, b: StateCount): number =>
+  Number(b.kind === 'region') - Number(a.kind === 'region');
 
 async function outcomeOf(check: Check): Promise<string> {
   try {

@@ -36,6 +36,8 @@ test('a secret too short for HS256 is refused at once', async () => {
 
 test('nothing is minted that wouldn’t be accepted', async () => {
   await expect(mintToken(SECRET, { sub: 'a b', role: 'driver', ttlS: 60 })).rejects.toThrow(/sub must match/);
-  await expect(mintToken(SECRET, { sub: 'me', role: 'admin' as never, ttlS: 60 })).rejects.toThrow(/role must be one of/);
+  await expect(mintToken(SECRET, { sub: 'me', role: 'admin' as never, ttlS: 60 })).rejects.toThrow(
+    /role must be one of/,
+  );
   await expect(mintToken(SECRET, { sub: 'me', role: 'ops', ttlS: 0 })).rejects.toThrow(/ttlS/);
 });

@@ -1,7 +1,17 @@
 import { SignJWT, UnsecuredJWT } from 'jose';
 import { describe, expect, test } from 'vitest';
 import { mintToken } from '../../src/auth.ts';
-import { CENTER, OPS, openRegion, rideBody, SECRET, startTestApi, type Call, type Method, type TestApi } from './harness.ts';
+import {
+  CENTER,
+  OPS,
+  openRegion,
+  rideBody,
+  SECRET,
+  startTestApi,
+  type Call,
+  type Method,
+  type TestApi,
+} from './harness.ts';
 
 const RIDER = { as: 'rider:rider-1' } as const;
 const DRIVER = { as: 'driver:d1' } as const;
@@ -19,11 +29,24 @@ interface BadInput {
 }
 
 const bodies: readonly BadInput[] = [
-  { what: 'malformed JSON', call: ['POST', '/v1/rides', { ...RIDER, body: '{"regionId": "city",}' }], says: '400 malformed_json' },
+  {
+    what: 'malformed JSON',
+    call: ['POST', '/v1/rides', { ...RIDER, body: '{"regionId": "city",}' }],
+    says: '400 malformed_json',
+  },
   { what: 'a bare word', call: ['POST', '/v1/rides', { ...RIDER, body: 'ride please' }], says: '400 malformed_json' },
-  { what: '__proto__', call: ['POST', '/v1/rides', { ...RIDER, body: '{"__proto__": {}}' }], says: '400 malformed_json' },
+  {
+    what: '__proto__',
+    call: ['POST', '/v1/rides', { ...RIDER, body: '{"__proto__": {}}' }],
+    says: '400 malformed_json',
+  },
   { what: 'no body', call: ['POST', '/v1/rides', RIDER], says: '400 invalid_request', names: ['body'] },
-  { what: 'an array', call: ['POST', '/v1/rides', { ...RIDER, body: [good] }], says: '400 invalid_request', names: ['body'] },
+  {
+    what: 'an array',
+    call: ['POST', '/v1/rides', { ...RIDER, body: [good] }],
+    says: '400 invalid_request',
+    names: ['body'],
+  },
   {
     what: 'an empty object',
     call: ['POST', '/v1/rides', { ...RIDER, body: {} }],
@@ -42,15 +65,30 @@ const bodies: readonly BadInput[] = [
     says: '400 invalid_request',
     names: ['body.pickup.lat', 'body.pickup.lng'],
   },
-  { what: 'latitude 90.1', call: ['POST', '/v1/rides', { ...RIDER, body: at(90.1, 0) }], says: '400 invalid_request', names: ['body.pickup.lat'] },
-  { what: 'longitude -181', call: ['POST', '/v1/rides', { ...RIDER, body: at(0, -181) }], says: '400 invalid_request', names: ['body.pickup.lng'] },
+  {
+    what: 'latitude 90.1',
+    call: ['POST', '/v1/rides', { ...RIDER, body: at(90.1, 0) }],
+    says: '400 invalid_request',
+    names: ['body.pickup.lat'],
+  },
+  {
+    what: 'longitude -181',
+    call: ['POST', '/v1/rides', { ...RIDER, body: at(0, -181) }],
+    says: '400 invalid_request',
+    names: ['body.pickup.lng'],
+  },
   {
     what: 'a number beyond all numbers',
     call: ['POST', '/v1/rides', { ...RIDER, body: JSON.stringify(good).replace('40.76', '1e999') }],
     says: '400 invalid_request',
     names: ['body.pickup.lat'],
   },
-  { what: 'null', call: ['POST', '/v1/rides', { ...RIDER, body: at(null, 0) }], says: '400 invalid_request', names: ['body.pickup.lat'] },
+  {
+    what: 'null',
+    call: ['POST', '/v1/rides', { ...RIDER, body: at(null, 0) }],
+    says: '400 invalid_request',
+    names: ['body.pickup.lat'],
+  },
   {
     what: 'a zero byte in an id',
     call: ['POST', '/v1/rides', { ...RIDER, body: { ...good, regionId: 'ci\u0000ty' } }],
@@ -81,37 +119,131 @@ const bodies: readonly BadInput[] = [
     says: '400 invalid_request',
     names: ['headers.idempotency-key'],
   },
-  { what: 'a body of 17 KiB', call: ['POST', '/v1/rides', { ...RIDER, body: { ...good, riderId: 'r'.repeat(17 * 1024) } }], says: '413 body_too_large' },
-  { what: 'XML', call: ['POST', '/v1/rides', { ...RIDER, body: '<ride/>', headers: { 'content-type': 'text/xml' } }], says: '415 unsupported_media_type' },
-  { what: 'plain text', call: ['POST', '/v1/rides', { ...RIDER, body: 'ride', headers: { 'content-type': 'text/plain' } }], says: '415 unsupported_media_type' },
-  { what: 'a lease token with a backslash', call: ['POST', `${offer}/confirm`, { ...DRIVER, body: { leaseToken: '\\x' } }], says: '400 invalid_request', names: ['body.leaseToken'] },
-  { what: 'a cancel without a reason', call: ['POST', `${ride}/cancel`, { ...RIDER, body: {} }], says: '400 invalid_request', names: ['body.reasonCode'] },
-  { what: 'a body where there is nothing to say', call: ['POST', `${ride}/arrive`, { ...DRIVER, body: { now: true } }], says: '400 invalid_request', names: ['body.now'] },
-  { what: 'a region of no size', call: ['PUT', '/v1/regions/x', { ...OPS, body: { name: 'x', center: CENTER, radiusM: 0 } }], says: '400 invalid_request', names: ['body.radiusM'] },
-  { what: 'a region named with a control character', call: ['PUT', '/v1/regions/x', { ...OPS, body: { name: 'x\u0000', center: CENTER, radiusM: 1 } }], says: '400 invalid_request', names: ['body.name'] },
+  {
+    what: 'a body of 17 KiB',
+    call: ['POST', '/v1/rides', { ...RIDER, body: { ...good, riderId: 'r'.repeat(17 * 1024) } }],
+    says: '413 body_too_large',
+  },
+  {
+    what: 'XML',
+    call: ['POST', '/v1/rides', { ...RIDER, body: '<ride/>', headers: { 'content-type': 'text/xml' } }],
+    says: '415 unsupported_media_type',
+  },
+  {
+    what: 'plain text',
+    call: ['POST', '/v1/rides', { ...RIDER, body: 'ride', headers: { 'content-type': 'text/plain' } }],
+    says: '415 unsupported_media_type',
+  },
+  {
+    what: 'a lease token with a backslash',
+    call: ['POST', `${offer}/confirm`, { ...DRIVER, body: { leaseToken: '\\x' } }],
+    says: '400 invalid_request',
+    names: ['body.leaseToken'],
+  },
+  {
+    what: 'a cancel without a reason',
+    call: ['POST', `${ride}/cancel`, { ...RIDER, body: {} }],
+    says: '400 invalid_request',
+    names: ['body.reasonCode'],
+  },
+  {
+    what: 'a body where there is nothing to say',
+    call: ['POST', `${ride}/arrive`, { ...DRIVER, body: { now: true } }],
+    says: '400 invalid_request',
+    names: ['body.now'],
+  },
+  {
+    what: 'a region of no size',
+    call: ['PUT', '/v1/regions/x', { ...OPS, body: { name: 'x', center: CENTER, radiusM: 0 } }],
+    says: '400 invalid_request',
+    names: ['body.radiusM'],
+  },
+  {
+    what: 'a region named with a control character',
+    call: ['PUT', '/v1/regions/x', { ...OPS, body: { name: 'x\u0000', center: CENTER, radiusM: 1 } }],
+    says: '400 invalid_request',
+    names: ['body.name'],
+  },
 ];
 
 const addresses: readonly BadInput[] = [
-  { what: 'a ride that isn’t a UUID', call: ['GET', '/v1/rides/17', OPS], says: '400 invalid_request', names: ['params.id'] },
-  { what: 'a driver’s id with a dot', call: ['GET', '/v1/drivers/d.1', OPS], says: '400 invalid_request', names: ['params.id'] },
-  { what: 'a driver’s id of 200 characters', call: ['GET', `/v1/drivers/${'d'.repeat(200)}`, OPS], says: '400 invalid_request', names: ['params.id'] },
+  {
+    what: 'a ride that isn’t a UUID',
+    call: ['GET', '/v1/rides/17', OPS],
+    says: '400 invalid_request',
+    names: ['params.id'],
+  },
+  {
+    what: 'a driver’s id with a dot',
+    call: ['GET', '/v1/drivers/d.1', OPS],
+    says: '400 invalid_request',
+    names: ['params.id'],
+  },
+  {
+    what: 'a driver’s id of 200 characters',
+    call: ['GET', `/v1/drivers/${'d'.repeat(200)}`, OPS],
+    says: '400 invalid_request',
+    names: ['params.id'],
+  },
   { what: 'an unknown ride', call: ['GET', ride, OPS], says: '404 ride_not_found' },
-  { what: 'an unknown ride, in capitals', call: ['GET', ride.toUpperCase().replace('/V1/RIDES', '/v1/rides'), OPS], says: '404 ride_not_found' },
-  { what: 'a UUID of somebody else', call: ['GET', '/v1/rides/3f2504e0-4f89-41d3-9a0c-0305e82c3301', OPS], says: '404 ride_not_found' },
+  {
+    what: 'an unknown ride, in capitals',
+    call: ['GET', ride.toUpperCase().replace('/V1/RIDES', '/v1/rides'), OPS],
+    says: '404 ride_not_found',
+  },
+  {
+    what: 'a UUID of somebody else',
+    call: ['GET', '/v1/rides/3f2504e0-4f89-41d3-9a0c-0305e82c3301', OPS],
+    says: '404 ride_not_found',
+  },
   { what: 'an unknown offer', call: ['GET', offer, OPS], says: '404 offer_not_found' },
   { what: 'an unknown driver', call: ['GET', '/v1/drivers/nobody', OPS], says: '404 driver_not_found' },
   { what: 'an unknown region', call: ['GET', '/v1/rides?regionId=nowhere', OPS], says: '404 region_not_found' },
   { what: 'an unknown path', call: ['GET', '/v1/cars', OPS], says: '404 route_not_found' },
-  { what: 'an unknown path with a body of any kind', call: ['POST', '/v1/cars', { body: 'x', headers: { 'content-type': 'text/xml' } }], says: '404 route_not_found' },
+  {
+    what: 'an unknown path with a body of any kind',
+    call: ['POST', '/v1/cars', { body: 'x', headers: { 'content-type': 'text/xml' } }],
+    says: '404 route_not_found',
+  },
   { what: 'another method', call: ['DELETE', ride, OPS], says: '405 method_not_allowed' },
   { what: 'a broken escape', call: ['GET', '/v1/drivers/%E0%A4%A', OPS], says: '400 bad_request' },
   { what: 'no region', call: ['GET', '/v1/rides', OPS], says: '400 invalid_request', names: ['query.regionId'] },
-  { what: 'an unknown filter', call: ['GET', '/v1/rides?regionId=city&state=open', OPS], says: '400 invalid_request', names: ['query.state'] },
-  { what: 'an unknown status', call: ['GET', '/v1/rides?regionId=city&status=lost', OPS], says: '400 invalid_request', names: ['query.status'] },
-  { what: 'limit 0', call: ['GET', '/v1/rides?regionId=city&limit=0', OPS], says: '400 invalid_request', names: ['query.limit'] },
-  { what: 'limit 501', call: ['GET', '/v1/drivers?regionId=city&limit=501', OPS], says: '400 invalid_request', names: ['query.limit'] },
-  { what: 'two limits', call: ['GET', '/v1/drivers?regionId=city&limit=1&limit=2', OPS], says: '400 invalid_request', names: ['query.limit'] },
-  { what: 'a cursor of one’s own', call: ['GET', '/v1/rides?regionId=city&cursor=abc', OPS], says: '400 invalid_request', names: ['query.cursor'] },
+  {
+    what: 'an unknown filter',
+    call: ['GET', '/v1/rides?regionId=city&state=open', OPS],
+    says: '400 invalid_request',
+    names: ['query.state'],
+  },
+  {
+    what: 'an unknown status',
+    call: ['GET', '/v1/rides?regionId=city&status=lost', OPS],
+    says: '400 invalid_request',
+    names: ['query.status'],
+  },
+  {
+    what: 'limit 0',
+    call: ['GET', '/v1/rides?regionId=city&limit=0', OPS],
+    says: '400 invalid_request',
+    names: ['query.limit'],
+  },
+  {
+    what: 'limit 501',
+    call: ['GET', '/v1/drivers?regionId=city&limit=501', OPS],
+    says: '400 invalid_request',
+    names: ['query.limit'],
+  },
+  {
+    what: 'two limits',
+    call: ['GET', '/v1/drivers?regionId=city&limit=1&limit=2', OPS],
+    says: '400 invalid_request',
+    names: ['query.limit'],
+  },
+  {
+    what: 'a cursor of one’s own',
+    call: ['GET', '/v1/rides?regionId=city&cursor=abc', OPS],
+    says: '400 invalid_request',
+    names: ['query.cursor'],
+  },
 ];
 
 async function judge(api: TestApi, { what, call, says, names }: BadInput): Promise<void> {
@@ -142,14 +274,18 @@ describe.concurrent('bad input', () => {
 
   test('an empty body of a named type is no body', async () => {
     await using api = await startTestApi();
-    const { body } = await api.call('POST', `${ride}/arrive`, { ...DRIVER, headers: { 'content-type': 'application/json' } });
+    const { body } = await api.call('POST', `${ride}/arrive`, {
+      ...DRIVER,
+      headers: { 'content-type': 'application/json' },
+    });
     expect(body.code).toBe('ride_not_found');
   });
 });
 
 describe.concurrent('tokens', () => {
   const key = new TextEncoder().encode(SECRET);
-  const claims = (alg = 'HS256') => new SignJWT({ role: 'ops' }).setProtectedHeader({ alg }).setSubject('me').setExpirationTime('1h');
+  const claims = (alg = 'HS256') =>
+    new SignJWT({ role: 'ops' }).setProtectedHeader({ alg }).setSubject('me').setExpirationTime('1h');
   const signed = (payload: Record<string, unknown>) =>
     new SignJWT({ exp: Math.floor(Date.now() / 1000) + 60, ...payload }).setProtectedHeader({ alg: 'HS256' }).sign(key);
 
@@ -161,9 +297,9 @@ describe.concurrent('tokens', () => {
       'not a token': 'abc',
       'of another secret': await claims().sign(new TextEncoder().encode('another secret, as long as it has to be')),
       'of another algorithm': await claims('HS384').sign(key),
-      'unsigned': new UnsecuredJWT({ role: 'ops' }).setSubject('me').setExpirationTime('1h').encode(),
-      'changed': `${header}.${forged}.${signature}`,
-      'cut': (await claims().sign(key)).slice(0, -2),
+      unsigned: new UnsecuredJWT({ role: 'ops' }).setSubject('me').setExpirationTime('1h').encode(),
+      changed: `${header}.${forged}.${signature}`,
+      cut: (await claims().sign(key)).slice(0, -2),
       'without a subject': await signed({ role: 'ops' }),
       'without a role': await signed({ sub: 'me' }),
       'of an unknown role': await signed({ sub: 'me', role: 'admin' }),
@@ -171,12 +307,16 @@ describe.concurrent('tokens', () => {
       'of many roles': await signed({ sub: 'me', role: ['ops'] }),
       'of a rider with spaces': await signed({ sub: 'a b', role: 'rider' }),
       'of a subject that is a number': await signed({ sub: 7, role: 'ops' }),
-      'that never expires': await new SignJWT({ role: 'ops', sub: 'me' }).setProtectedHeader({ alg: 'HS256' }).sign(key),
+      'that never expires': await new SignJWT({ role: 'ops', sub: 'me' })
+        .setProtectedHeader({ alg: 'HS256' })
+        .sign(key),
       'for later': await signed({ sub: 'me', role: 'ops', nbf: Math.floor(Date.now() / 1000) + 600 }),
       'too long': `${await claims().sign(key)}${'a'.repeat(5_000)}`,
     };
     for (const [what, token] of Object.entries(bad)) {
-      const { status, body, headers } = await api.call('GET', '/v1/regions/city', { headers: { authorization: `Bearer ${token}` } });
+      const { status, body, headers } = await api.call('GET', '/v1/regions/city', {
+        headers: { authorization: `Bearer ${token}` },
+      });
       expect(`${status} ${body.code}`, what).toBe('401 token_invalid');
       expect(headers['www-authenticate']).toBe('Bearer error="invalid_token"');
     }
@@ -187,7 +327,10 @@ describe.concurrent('tokens', () => {
   test('that have expired are told so, before anything else of the request is looked at', async () => {
     await using api = await startTestApi();
     const token = await signed({ sub: 'me', role: 'ops', exp: Math.floor(Date.now() / 1000) - 1 });
-    const { body } = await api.call('PUT', '/v1/regions/city', { headers: { authorization: `Bearer ${token}` }, body: '{' });
+    const { body } = await api.call('PUT', '/v1/regions/city', {
+      headers: { authorization: `Bearer ${token}` },
+      body: '{',
+    });
     expect(body.code).toBe('token_expired');
   });
 });

@@ -1,5 +1,16 @@
 import { describe, expect, test } from 'vitest';
-import { assignRide, CENTER, makeOffer, must, openDriver, openRegion, OPS, requestRide, SERVICE, startTestApi } from './harness.ts';
+import {
+  assignRide,
+  CENTER,
+  makeOffer,
+  must,
+  openDriver,
+  openRegion,
+  OPS,
+  requestRide,
+  SERVICE,
+  startTestApi,
+} from './harness.ts';
 
 const DRIVER = { as: 'driver:d1' } as const;
 
@@ -11,7 +22,16 @@ describe.concurrent('drivers', () => {
     const made = await put();
     expect(made).toMatchObject({
       status: 201,
-      body: { id: 'd1', regionId: 'city', status: 'offline', vehicleClass: 'van', fence: 0, position: null, offer: null, assignment: null },
+      body: {
+        id: 'd1',
+        regionId: 'city',
+        status: 'offline',
+        vehicleClass: 'van',
+        fence: 0,
+        position: null,
+        offer: null,
+        assignment: null,
+      },
     });
     expect(await put()).toMatchObject({ status: 200, body: made.body });
     const kept = await api.call('PUT', '/v1/drivers/d1', { ...SERVICE, body: { regionId: 'city' } });
@@ -23,7 +43,9 @@ describe.concurrent('drivers', () => {
   test('registered at once by many are made once', async () => {
     await using api = await startTestApi();
     await openRegion(api);
-    const puts = Array.from({ length: 8 }, () => api.call('PUT', '/v1/drivers/d1', { ...DRIVER, body: { regionId: 'city' } }));
+    const puts = Array.from({ length: 8 }, () =>
+      api.call('PUT', '/v1/drivers/d1', { ...DRIVER, body: { regionId: 'city' } }),
+    );
     const statuses = (await Promise.all(puts)).map(({ status }) => status).sort();
     expect(statuses).toEqual([...Array<number>(7).fill(200), 201]);
   });
@@ -38,7 +60,9 @@ describe.concurrent('drivers', () => {
     expect(offline).toMatchObject({ status: 'offline', position: null });
     expect(await shift('offline')).toEqual(offline);
     expect((await api.call('POST', '/v1/drivers/nobody/online', OPS)).body.code).toBe('driver_not_found');
-    expect((await api.call('POST', '/v1/drivers/nobody/location', { ...OPS, body: CENTER })).body.code).toBe('driver_not_found');
+    expect((await api.call('POST', '/v1/drivers/nobody/location', { ...OPS, body: CENTER })).body.code).toBe(
+      'driver_not_found',
+    );
   });
 
   test('who go offline with an offer open decline it; with a ride to finish they can’t', async () => {
@@ -62,23 +86,33 @@ describe.concurrent('drivers', () => {
     await openRegion(api, 'town');
     await openDriver(api, 'd1');
     const { id, leaseToken } = await makeOffer(api, await requestRide(api), 'd1');
-    const move = () => api.call('PUT', '/v1/drivers/d1', { ...DRIVER, body: { regionId: 'town', vehicleClass: 'van' } });
+    const move = () =>
+      api.call('PUT', '/v1/drivers/d1', { ...DRIVER, body: { regionId: 'town', vehicleClass: 'van' } });
     expect(await move()).toMatchObject({ status: 409, body: { code: 'driver_not_offline' } });
     await must(api.call('POST', `/v1/offers/${id}/release`, { ...SERVICE, body: { leaseToken } }));
     expect(await move()).toMatchObject({ status: 409, body: { code: 'driver_not_offline' } });
-    expect((await api.call('GET', '/v1/drivers/d1', DRIVER)).body).toMatchObject({ regionId: 'city', vehicleClass: 'economy' });
+    expect((await api.call('GET', '/v1/drivers/d1', DRIVER)).body).toMatchObject({
+      regionId: 'city',
+      vehicleClass: 'economy',
+    });
 
     await must(api.call('POST', '/v1/drivers/d1/offline', DRIVER));
     // A straggler, sent before and written after.
     await must(api.call('POST', '/v1/drivers/d1/location', { ...DRIVER, body: CENTER }));
     await api.positionsWritten();
-    expect(await move()).toMatchObject({ status: 200, body: { regionId: 'town', vehicleClass: 'van', fence: 1, status: 'offline' } });
+    expect(await move()).toMatchObject({
+      status: 200,
+      body: { regionId: 'town', vehicleClass: 'van', fence: 1, status: 'offline' },
+    });
     expect(await api.database.cold`select region from driver_presence`).toHaveLength(0);
     expect((await api.call('GET', '/v1/drivers?regionId=city', OPS)).body.items).toEqual([]);
 
     await openDriver(api, 'd1', 'town');
     const offer = await makeOffer(api, await requestRide(api, 'rider-2', 'town'), 'd1');
-    expect((await api.call('GET', `/v1/offers/${offer.id}`, DRIVER)).body).toMatchObject({ regionId: 'town', fence: 2 });
+    expect((await api.call('GET', `/v1/offers/${offer.id}`, DRIVER)).body).toMatchObject({
+      regionId: 'town',
+      fence: 2,
+    });
   });
 
   test('who move and go online at once end in one region, in one of both orders', async () => {
@@ -106,7 +140,8 @@ describe.concurrent('drivers', () => {
     await using api = await startTestApi();
     await openRegion(api);
     await openDriver(api, 'd1');
-    const change = (vehicleClass: string) => api.call('PUT', '/v1/drivers/d1', { ...DRIVER, body: { regionId: 'city', vehicleClass } });
+    const change = (vehicleClass: string) =>
+      api.call('PUT', '/v1/drivers/d1', { ...DRIVER, body: { regionId: 'city', vehicleClass } });
     expect((await change('van')).body).toMatchObject({ vehicleClass: 'van', status: 'available' });
     await makeOffer(api, await requestRide(api), 'd1');
     expect(await change('bike')).toMatchObject({ status: 409, body: { code: 'driver_held' } });

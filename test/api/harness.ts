@@ -140,7 +140,9 @@ function contractOf({ paths, components }: OpenApi): (method: Method, path: stri
   const compiled = new Map<object, z.ZodType>();
   const compile = (schema: object): z.ZodType => {
     const bundled = JSON.stringify({ ...schema, $defs: components.schemas });
-    return z.fromJSONSchema(JSON.parse(bundled.replaceAll('#/components/schemas/', '#/$defs/')) as z.core.JSONSchema.JSONSchema);
+    return z.fromJSONSchema(
+      JSON.parse(bundled.replaceAll('#/components/schemas/', '#/$defs/')) as z.core.JSONSchema.JSONSchema,
+    );
   };
   return (method, path, { status, headers, body }) => {
     const operations = templates.find(([template]) => template.test(path.split('?')[0]!))?.[1];
@@ -148,12 +150,14 @@ function contractOf({ paths, components }: OpenApi): (method: Method, path: stri
     if (operation === undefined) return;
     const documented = operation.responses[status];
     expect(documented, `${method} ${path} answered ${status}, which isn't documented`).toBeDefined();
-    const { content } = documented!.$ref === undefined ? documented! : components.responses[documented!.$ref.split('/').at(-1)!]!;
+    const { content } =
+      documented!.$ref === undefined ? documented! : components.responses[documented!.$ref.split('/').at(-1)!]!;
     const schema = content?.[String(headers['content-type']).split(';')[0]!]?.schema;
     expect(schema, `${method} ${path} ${status}: ${String(headers['content-type'])} isn't documented`).toBeDefined();
     if (!compiled.has(schema!)) compiled.set(schema!, compile(schema!));
     const checked = compiled.get(schema!)!.safeParse(body);
-    if (!checked.success) expect.unreachable(`${method} ${path} ${status}: ${z.prettifyError(checked.error)} ${JSON.stringify(body)}`);
+    if (!checked.success)
+      expect.unreachable(`${method} ${path} ${status}: ${z.prettifyError(checked.error)} ${JSON.stringify(body)}`);
   };
 }
 
@@ -176,10 +180,17 @@ export async function openDriver(api: TestApi, id: string, regionId = 'city'): P
   await api.positionsWritten();
 }
 
-export const rideBody = (riderId: string, regionId = 'city') => ({ regionId, riderId, pickup: NEARBY, dropoff: CENTER });
+export const rideBody = (riderId: string, regionId = 'city') => ({
+  regionId,
+  riderId,
+  pickup: NEARBY,
+  dropoff: CENTER,
+});
 
 export async function requestRide(api: TestApi, riderId = 'rider-1', regionId = 'city'): Promise<string> {
-  const { body } = await must(api.call('POST', '/v1/rides', { as: `rider:${riderId}`, body: rideBody(riderId, regionId) }));
+  const { body } = await must(
+    api.call('POST', '/v1/rides', { as: `rider:${riderId}`, body: rideBody(riderId, regionId) }),
+  );
   return (body as { id: string }).id;
 }
 
@@ -194,7 +205,11 @@ export async function makeOffer(api: TestApi, rideId: string, driverId: string):
 }
 
 /** A ride with an accepted offer. */
-export async function assignRide(api: TestApi, driverId: string, riderId = 'rider-1'): Promise<{ rideId: string; offer: MadeOffer }> {
+export async function assignRide(
+  api: TestApi,
+  driverId: string,
+  riderId = 'rider-1',
+): Promise<{ rideId: string; offer: MadeOffer }> {
   const rideId = await requestRide(api, riderId);
   const offer = await makeOffer(api, rideId, driverId);
   const { leaseToken } = offer;

@@ -11,7 +11,10 @@ describe.concurrent('regions', () => {
     await using api = await startTestApi();
     const created = await api.call('PUT', '/v1/regions/city', { ...OPS, body: region });
     expect(created).toMatchObject({ status: 201, body: { id: 'city', ...region, policyVersion: 1 } });
-    expect(await api.call('PUT', '/v1/regions/city', { ...OPS, body: region })).toMatchObject({ status: 200, body: created.body });
+    expect(await api.call('PUT', '/v1/regions/city', { ...OPS, body: region })).toMatchObject({
+      status: 200,
+      body: created.body,
+    });
     const moved = { ...region, name: 'Größere Stadt', radiusM: 20_000 };
     await must(api.call('PUT', '/v1/regions/city', { ...OPS, body: moved }));
     expect((await api.call('GET', '/v1/regions/city', OPS)).body).toEqual({ id: 'city', ...moved, policyVersion: 1 });
@@ -40,7 +43,10 @@ describe.concurrent('policies', () => {
     await openRegion(api);
     expect((await api.call('GET', policyPath, OPS)).body).toEqual({ version: 1, ...calmPolicy });
     const changed = await putPolicy(api, { matching: 'nearest', offersMax: 7 });
-    expect(changed).toMatchObject({ status: 200, body: { ...calmPolicy, version: 2, matching: 'nearest', offersMax: 7 } });
+    expect(changed).toMatchObject({
+      status: 200,
+      body: { ...calmPolicy, version: 2, matching: 'nearest', offersMax: 7 },
+    });
     expect((await api.call('GET', policyPath, OPS)).body).toEqual(changed.body);
     expect((await api.call('GET', '/v1/regions/city', OPS)).body.policyVersion).toBe(2);
     const [second] = await api.database.cold`select created_by from policies where version = 2`;
@@ -95,10 +101,20 @@ describe.concurrent('policies', () => {
   test('changed at once lose no change', async () => {
     await using api = await startTestApi();
     await openRegion(api);
-    const changes = [{ offersMax: 7 }, { candidatesMax: 9 }, { retryMs: 500 }, { detourFactor: 2 }, { matching: 'nearest' }];
+    const changes = [
+      { offersMax: 7 },
+      { candidatesMax: 9 },
+      { retryMs: 500 },
+      { detourFactor: 2 },
+      { matching: 'nearest' },
+    ];
     const answers = await Promise.all(changes.map((change) => putPolicy(api, change)));
     expect(answers.map(({ body }) => body.version as number).sort()).toEqual([2, 3, 4, 5, 6]);
-    expect((await api.call('GET', policyPath, OPS)).body).toEqual({ ...calmPolicy, ...Object.assign({}, ...changes), version: 6 });
+    expect((await api.call('GET', policyPath, OPS)).body).toEqual({
+      ...calmPolicy,
+      ...Object.assign({}, ...changes),
+      version: 6,
+    });
   });
 
   test('based on an older version are refused', async () => {

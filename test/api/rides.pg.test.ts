@@ -27,7 +27,12 @@ describe.concurrent('rides over REST alone', () => {
 
     const requested = await api.call('POST', '/v1/rides', { ...RIDER, body: rideBody('rider-1') });
     expect(requested.status).toBe(201);
-    expect(requested.body).toMatchObject({ regionId: 'city', riderId: 'rider-1', status: 'searching', vehicleClass: 'economy' });
+    expect(requested.body).toMatchObject({
+      regionId: 'city',
+      riderId: 'rider-1',
+      status: 'searching',
+      vehicleClass: 'economy',
+    });
     const rideId = requested.body.id as string;
     expect((await api.call('GET', `/v1/rides/${rideId}`, RIDER)).body).toEqual(requested.body);
 
@@ -53,7 +58,11 @@ describe.concurrent('rides over REST alone', () => {
       assignment: { ...confirmed.body.assignment, rideStatus: 'assigned' },
     });
 
-    for (const [step, status] of [['arrive', 'driver_arrived'], ['start', 'in_progress'], ['complete', 'completed']]) {
+    for (const [step, status] of [
+      ['arrive', 'driver_arrived'],
+      ['start', 'in_progress'],
+      ['complete', 'completed'],
+    ]) {
       const answer = await api.call('POST', `/v1/rides/${rideId}/${step}`, DRIVER);
       expect(answer).toMatchObject({ status: 200, body: { status, assignment: confirmed.body.assignment } });
       const again = await api.call('POST', `/v1/rides/${rideId}/${step}`, { ...DRIVER, body: {} });
@@ -69,7 +78,10 @@ describe.concurrent('rides over REST alone', () => {
       '6 ride_started',
       '7 ride_completed',
     ]);
-    expect((await api.call('GET', '/v1/drivers/d1', OPS)).body).toMatchObject({ status: 'available', assignment: null });
+    expect((await api.call('GET', '/v1/drivers/d1', OPS)).body).toMatchObject({
+      status: 'available',
+      assignment: null,
+    });
   });
 
   test('the same key asks for the same ride, and another body under it is refused', async () => {
@@ -79,7 +91,9 @@ describe.concurrent('rides over REST alone', () => {
       api.call('POST', '/v1/rides', { as, headers: { 'idempotency-key': 'k-1' }, body });
     const first = await ask(rideBody('rider-1'));
     expect(first.headers['idempotency-replayed']).toBeUndefined();
-    await must(api.call('POST', `/v1/rides/${first.body.id}/cancel`, { ...RIDER, body: { reasonCode: 'changed_mind' } }));
+    await must(
+      api.call('POST', `/v1/rides/${first.body.id}/cancel`, { ...RIDER, body: { reasonCode: 'changed_mind' } }),
+    );
 
     const { regionId, riderId, ...points } = rideBody('rider-1');
     const again = await ask({ ...points, vehicleClass: 'economy', riderId, regionId });
@@ -111,7 +125,11 @@ describe.concurrent('rides over REST alone', () => {
     await openDriver(api, 'd1');
     const rideId = await requestRide(api);
     const ask = () =>
-      api.call('POST', `/v1/rides/${rideId}/offers`, { ...SERVICE, headers: { 'idempotency-key': 'k' }, body: { driverId: 'd1' } });
+      api.call('POST', `/v1/rides/${rideId}/offers`, {
+        ...SERVICE,
+        headers: { 'idempotency-key': 'k' },
+        body: { driverId: 'd1' },
+      });
     const first = await ask();
     expect(first.headers['idempotency-replayed']).toBeUndefined();
     const again = await ask();
@@ -185,7 +203,10 @@ describe.concurrent('rides over REST alone', () => {
     const offer = await makeOffer(api, await requestRide(api), 'd1');
     await age(api, 'd1', 3_600);
     expect((await api.call('GET', '/v1/drivers/d1', DRIVER)).body).toMatchObject({ status: 'leased', offer: null });
-    expect((await api.call('GET', `/v1/offers/${offer.id}`, DRIVER)).body).toMatchObject({ status: 'pending', expiresInMs: null });
+    expect((await api.call('GET', `/v1/offers/${offer.id}`, DRIVER)).body).toMatchObject({
+      status: 'pending',
+      expiresInMs: null,
+    });
   });
 });
 
@@ -225,7 +246,8 @@ describe.concurrent('confirm', () => {
     await openRegion(api);
     for (const id of ['d1', 'd2']) await openDriver(api, id);
     const confirm = async (driverId: string, { id, leaseToken }: { id: string; leaseToken: string }) =>
-      (await api.call('POST', `/v1/offers/${id}/confirm`, { as: `driver:${driverId}`, body: { leaseToken } })).body.code as string;
+      (await api.call('POST', `/v1/offers/${id}/confirm`, { as: `driver:${driverId}`, body: { leaseToken } })).body
+        .code as string;
 
     const cancelledId = await requestRide(api);
     const cancelled = await makeOffer(api, cancelledId, 'd1');
@@ -235,7 +257,12 @@ describe.concurrent('confirm', () => {
     const rideId = await requestRide(api);
     const released = await makeOffer(api, rideId, 'd1');
     const { leaseToken } = released;
-    await must(api.call('POST', `/v1/offers/${released.id}/release`, { ...OPS, body: { leaseToken, reasonCode: 'better_match' } }));
+    await must(
+      api.call('POST', `/v1/offers/${released.id}/release`, {
+        ...OPS,
+        body: { leaseToken, reasonCode: 'better_match' },
+      }),
+    );
     expect(await confirm('d1', released)).toBe('lease_lost');
 
     const second = await makeOffer(api, rideId, 'd1');
@@ -270,7 +297,10 @@ describe.concurrent('decline and release', () => {
     const declined = await decline();
     expect(declined).toMatchObject({ status: 200, body: { id, rideId, driverId: 'd1', status: 'declined' } });
     expect(await decline()).toMatchObject({ status: 200, body: declined.body });
-    expect((await api.call('GET', `/v1/offers/${id}`, OPS)).body).toMatchObject({ status: 'declined', endReason: 'too_far' });
+    expect((await api.call('GET', `/v1/offers/${id}`, OPS)).body).toMatchObject({
+      status: 'declined',
+      endReason: 'too_far',
+    });
     const release = await api.call('POST', `/v1/offers/${id}/release`, { ...SERVICE, body: { leaseToken } });
     expect(release).toMatchObject({ status: 409, body: { code: 'lease_lost' } });
   });
@@ -301,7 +331,8 @@ describe.concurrent('cancelling', () => {
     await using api = await startTestApi();
     await openRegion(api);
     const rideId = await requestRide(api);
-    const cancel = (reasonCode: string) => api.call('POST', `/v1/rides/${rideId}/cancel`, { ...RIDER, body: { reasonCode } });
+    const cancel = (reasonCode: string) =>
+      api.call('POST', `/v1/rides/${rideId}/cancel`, { ...RIDER, body: { reasonCode } });
     const first = await cancel('changed_mind');
     expect(first).toMatchObject({
       status: 200,
@@ -322,9 +353,15 @@ describe.concurrent('cancelling', () => {
       reasonCode: 'fraud',
       phase: 'searching',
     });
-    expect((await api.call('GET', `/v1/offers/${offer.id}`, DRIVER)).body).toMatchObject({ status: 'withdrawn', leaseToken: null });
+    expect((await api.call('GET', `/v1/offers/${offer.id}`, DRIVER)).body).toMatchObject({
+      status: 'withdrawn',
+      leaseToken: null,
+    });
     expect((await api.call('GET', '/v1/drivers/d1', DRIVER)).body.status).toBe('available');
-    expect(api.notices.at(-1)).toMatchObject({ event: 'offer:withdrawn', data: { offerId: offer.id, reason: 'ride_cancelled' } });
+    expect(api.notices.at(-1)).toMatchObject({
+      event: 'offer:withdrawn',
+      data: { offerId: offer.id, reason: 'ride_cancelled' },
+    });
   });
 
   test('once assigned frees the driver, once started is refused, once over too', async () => {
@@ -332,7 +369,10 @@ describe.concurrent('cancelling', () => {
     await openRegion(api);
     await openDriver(api, 'd1');
     const cancel = async (rideId: string) => {
-      const { status, body } = await api.call('POST', `/v1/rides/${rideId}/cancel`, { ...RIDER, body: { reasonCode: 'x' } });
+      const { status, body } = await api.call('POST', `/v1/rides/${rideId}/cancel`, {
+        ...RIDER,
+        body: { reasonCode: 'x' },
+      });
       return `${status} ${body.code ?? body.cancellation.phase}`;
     };
     expect(await cancel((await assignRide(api, 'd1')).rideId)).toBe('200 assigned');
@@ -358,8 +398,12 @@ describe.concurrent('cancelling', () => {
     await openDriver(api, 'd1');
     await openDriver(api, 'd2');
     const { rideId } = await assignRide(api, 'd1');
-    const giveBack = () => api.call('POST', `/v1/rides/${rideId}/cancel`, { ...DRIVER, body: { reasonCode: 'flat_tyre' } });
-    expect(await giveBack()).toMatchObject({ status: 200, body: { status: 'searching', assignment: null, cancellation: null } });
+    const giveBack = () =>
+      api.call('POST', `/v1/rides/${rideId}/cancel`, { ...DRIVER, body: { reasonCode: 'flat_tyre' } });
+    expect(await giveBack()).toMatchObject({
+      status: 200,
+      body: { status: 'searching', assignment: null, cancellation: null },
+    });
     expect((await api.call('GET', '/v1/drivers/d1', DRIVER)).body.status).toBe('available');
     const { id, leaseToken } = await makeOffer(api, rideId, 'd2');
     await must(api.call('POST', `/v1/offers/${id}/confirm`, { as: 'driver:d2', body: { leaseToken } }));
@@ -388,9 +432,9 @@ describe.concurrent('lists of rides', () => {
       }
       return found;
     };
-    expect(await collect('')).toEqual([...ids].sort().reverse());
-    expect(await collect('&status=cancelled')).toEqual(ids.slice(0, 3).sort().reverse());
-    expect(await collect('&status=searching')).toEqual(ids.slice(3).sort().reverse());
+    expect(await collect('')).toEqual([...ids].sort().toReversed());
+    expect(await collect('&status=cancelled')).toEqual(ids.slice(0, 3).sort().toReversed());
+    expect(await collect('&status=searching')).toEqual(ids.slice(3).sort().toReversed());
     expect(await collect('&status=completed')).toEqual([]);
   });
 });
