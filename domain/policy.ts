@@ -126,36 +126,18 @@ function relationProblems(policy: Policy): PolicyProblem[] {
   const require = (holds: boolean, setting: keyof Policy, problem: string): void => {
     if (!holds) problems.push({ setting, problem });
   };
-  require(
-    policy.deliveryTtlMs > policy.pushRetryMs,
-    'deliveryTtlMs',
-    'must be longer than pushRetryMs, or a lost push is never repeated',
-  );
-  require(
-    policy.maxLifetimeMs >= policy.deliveryTtlMs + policy.decisionTtlMs,
-    'maxLifetimeMs',
-    'must be at least deliveryTtlMs + decisionTtlMs, or a late delivery cuts the decision short',
-  );
-  require(
-    policy.searchRadiusMaxM >= policy.searchRadiusM,
-    'searchRadiusMaxM',
-    'must be at least searchRadiusM',
-  );
+  require(policy.deliveryTtlMs >
+    policy.pushRetryMs, 'deliveryTtlMs', 'must be longer than pushRetryMs, or a lost push is never repeated');
+  require(policy.maxLifetimeMs >=
+    policy.deliveryTtlMs +
+      policy.decisionTtlMs, 'maxLifetimeMs', 'must be at least deliveryTtlMs + decisionTtlMs, or a late delivery cuts the decision short');
+  require(policy.searchRadiusMaxM >= policy.searchRadiusM, 'searchRadiusMaxM', 'must be at least searchRadiusM');
   require(policy.retryMaxMs >= policy.retryMs, 'retryMaxMs', 'must be at least retryMs');
-  require(
-    policy.positionStaleMs >= 2 * policy.positionIntervalMs,
-    'positionStaleMs',
-    'must be at least twice positionIntervalMs, or one late position hides a driver',
-  );
-  require(
-    policy.presenceGraceMs >= policy.positionIntervalMs,
-    'presenceGraceMs',
-    'must be at least positionIntervalMs, or drivers go offline between two positions',
-  );
-  require(
-    policy.offersMax >= policy.parallelOffers,
-    'offersMax',
-    'must be at least parallelOffers',
-  );
+  require(policy.positionStaleMs >=
+    2 *
+      policy.positionIntervalMs, 'positionStaleMs', 'must be at least twice positionIntervalMs, or one late position hides a driver');
+  require(policy.presenceGraceMs >=
+    policy.positionIntervalMs, 'presenceGraceMs', 'must be at least positionIntervalMs, or drivers go offline between two positions');
+  require(policy.offersMax >= policy.parallelOffers, 'offersMax', 'must be at least parallelOffers');
   return problems;
 }

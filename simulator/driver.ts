@@ -248,7 +248,8 @@ export class SimulatedDriver {
     if (this.#job !== null) this.#leave(this.#job);
     const job: Job = { rideId, pickup, dropoff, completing: false, next: null };
     if (status === 'assigned') {
-      if (this.#etaOfferId !== offerId) this.#world.tally.pickupEtaS.push((this.#etaMs(pickup) * this.#world.speedup) / 1000);
+      if (this.#etaOfferId !== offerId)
+        this.#world.tally.pickupEtaS.push((this.#etaMs(pickup) * this.#world.speedup) / 1000);
       this.#etaOfferId = offerId;
       this.#driveToPickup(job);
     }
@@ -340,9 +341,11 @@ export class SimulatedDriver {
   }
 
   #background(command: string, work: Promise<unknown>): void {
-    work.catch((error: unknown) => {
-      if (!this.#ended) this.#world.tally.failed(command, error);
-    }).catch(this.#world.failed);
+    work
+      .catch((error: unknown) => {
+        if (!this.#ended) this.#world.tally.failed(command, error);
+      })
+      .catch(this.#world.failed);
   }
 
   #position(): Point {
@@ -359,4 +362,3 @@ export class SimulatedDriver {
     return 2 * stepMs + 2 * STEP_PAUSE_MS;
   }
 }
-

@@ -31,7 +31,10 @@ interface Ready {
   readonly ready: { readonly url?: string; readonly databaseUrl: string; readonly authSecret?: string };
 }
 
-export async function startFleet(options: { readonly split: boolean; readonly matcherFaultRate: number }): Promise<Fleet> {
+export async function startFleet(options: {
+  readonly split: boolean;
+  readonly matcherFaultRate: number;
+}): Promise<Fleet> {
   const members: Member[] = [];
   const stop = async (): Promise<void> => {
     // The database last, so that everything else can finish what it has in hand.
@@ -107,7 +110,9 @@ async function stopMember({ process: child }: Member): Promise<void> {
 
 /** Kills -9 one living process of the role; returns its pid, or null when none is left. */
 export function killOneOf(members: readonly Member[], role: Killable): number | null {
-  const victim = members.find((member) => member.role === role && member.process.exitCode === null && member.process.signalCode === null);
+  const victim = members.find(
+    (member) => member.role === role && member.process.exitCode === null && member.process.signalCode === null,
+  );
   victim?.process.kill('SIGKILL');
   return victim?.process.pid ?? null;
 }

@@ -56,10 +56,12 @@ export class RideFollower {
     this.#asking++;
     this.#nextAtMs = nowMs + GAP_MS;
     scheduler.at(this.#nextAtMs, () => this.#askNext());
-    this.#ask(next.record, next.pauseMs).catch(failed).finally(() => {
-      this.#asking--;
-      this.#askNext();
-    });
+    this.#ask(next.record, next.pauseMs)
+      .catch(failed)
+      .finally(() => {
+        this.#asking--;
+        this.#askNext();
+      });
   }
 
   async #ask(record: RideRecord, pauseMs: number): Promise<void> {

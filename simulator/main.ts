@@ -46,11 +46,18 @@ async function simulate(settings: Settings, signal: AbortSignal): Promise<number
   if (settings.urls.length === 0) throw new UsageError('--url is needed');
   const demand = await loadDemand(settings);
   sayDemand(demand);
-  const authSecret = process.env['AUTH_SECRET'] ?? (await readFile(join(settings.dataDir, 'auth-secret'), 'utf8').catch(() => {
-    throw new UsageError(`there is no secret in ${settings.dataDir}: set AUTH_SECRET or --data-dir`);
-  }));
+  const authSecret =
+    process.env['AUTH_SECRET'] ??
+    (await readFile(join(settings.dataDir, 'auth-secret'), 'utf8').catch(() => {
+      throw new UsageError(`there is no secret in ${settings.dataDir}: set AUTH_SECRET or --data-dir`);
+    }));
   const databaseUrl = process.env['DATABASE_URL'] ?? null;
-  return drive(settings, demand, { urls: settings.urls, socketUrls: settings.urls, authSecret: authSecret.trim(), databaseUrl, members: [] }, signal);
+  return drive(
+    settings,
+    demand,
+    { urls: settings.urls, socketUrls: settings.urls, authSecret: authSecret.trim(), databaseUrl, members: [] },
+    signal,
+  );
 }
 
 async function drive(
@@ -99,7 +106,8 @@ function sayDemand({ name, trips, broken }: Demand): void {
 
 async function main([command, ...args]: string[]): Promise<number> {
   const stop = new AbortController();
-  for (const name of ['SIGINT', 'SIGTERM'] as const) process.once(name, () => stop.abort(new Error(`stopped by ${name}`)));
+  for (const name of ['SIGINT', 'SIGTERM'] as const)
+    process.once(name, () => stop.abort(new Error(`stopped by ${name}`)));
   try {
     const settings = readSettings(command === 'simulate' ? 'simulate' : 'demo', args);
     if (settings === null) return 0;

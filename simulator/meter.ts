@@ -74,4 +74,5 @@ function recent(values: readonly number[]): Recent {
   return { p50, p99 };
 }
 
-const sum = (counts: Readonly<Record<string, number>>): number => Object.values(counts).reduce((all, count) => all + count, 0);
+const sum = (counts: Readonly<Record<string, number>>): number =>
+  Object.values(counts).reduce((all, count) => all + count, 0);

@@ -64,7 +64,8 @@ export function readSettings(command: 'demo' | 'simulate', args: string[]): Sett
     return null;
   }
   const fromMs = values.from === undefined ? null : timeOfDayMs(values.from);
-  if (values.from !== undefined && fromMs === null) throw new UsageError(`--from ${values.from} isn't a time of day as HH:MM`);
+  if (values.from !== undefined && fromMs === null)
+    throw new UsageError(`--from ${values.from} isn't a time of day as HH:MM`);
   const kill = values.kill?.split(',') ?? [];
   const unkillable = kill.find((role) => !(KILLABLE as readonly string[]).includes(role));
   if (unkillable !== undefined) throw new UsageError(`--kill: ${unkillable} is none of ${KILLABLE.join(', ')}`);
@@ -90,7 +91,8 @@ export function readSettings(command: 'demo' | 'simulate', args: string[]): Sett
 function parse(command: 'demo' | 'simulate', args: string[]) {
   const text = { type: 'string' } as const;
   const flag = { type: 'boolean' } as const;
-  const own = command === 'demo' ? { split: flag, kill: text, 'matcher-faults': text } : { url: text, 'data-dir': text };
+  const own =
+    command === 'demo' ? { split: flag, kill: text, 'matcher-faults': text } : { url: text, 'data-dir': text };
   const shared = {
     demand: text,
     from: text,

@@ -12,7 +12,12 @@ export interface Progress {
   readonly trips: number;
   readonly rides: RideCounts;
   /** Per wall second, since the last progress. */
-  readonly rates: { readonly requests: number; readonly offers: number; readonly assigned: number; readonly completed: number };
+  readonly rates: {
+    readonly requests: number;
+    readonly offers: number;
+    readonly assigned: number;
+    readonly completed: number;
+  };
   /** Wall milliseconds, of the last measurements. */
   readonly latencyMs: { readonly requestToOffer: Recent; readonly requestToAssigned: Recent; readonly confirm: Recent };
   readonly offersSeen: number;
@@ -85,8 +90,14 @@ export function progressPanel(progress: Progress, columns: number): string[] {
     row('now', `waiting ${rides.waiting}   leased ${rides.offered}   assigned ${rides.underWay}`),
     row('ended', `done ${rides.completed}   cancelled ${rides.cancelled}   no drivers ${rides.noDriversAvailable}`),
     row('drivers', `${drivers.onDuty} of ${drivers.total} on duty   ${drivers.busy} with a ride`),
-    row('rates', `requests ${perSecond(rates.requests)}   offers ${perSecond(rates.offers)}   assigned ${perSecond(rates.assigned)}   done ${perSecond(rates.completed)}`),
-    row('p50/p99', `request→offer ${recent(latencyMs.requestToOffer)}   →assigned ${recent(latencyMs.requestToAssigned)}   confirm ${recent(latencyMs.confirm)} ms`),
+    row(
+      'rates',
+      `requests ${perSecond(rates.requests)}   offers ${perSecond(rates.offers)}   assigned ${perSecond(rates.assigned)}   done ${perSecond(rates.completed)}`,
+    ),
+    row(
+      'p50/p99',
+      `request→offer ${recent(latencyMs.requestToOffer)}   →assigned ${recent(latencyMs.requestToAssigned)}   confirm ${recent(latencyMs.confirm)} ms`,
+    ),
     `${DIM}${row('faults', `${progress.faults} injected   ${progress.errors} refusals and lost answers`)}${PLAIN}`,
   ];
 }
@@ -96,7 +107,8 @@ function bar(share: number, width: number): string {
   return '█'.repeat(full) + '░'.repeat(width - full);
 }
 
-const fit = (text: string, columns: number): string => (text.length > columns ? `${text.slice(0, columns - 1)}…` : text);
+const fit = (text: string, columns: number): string =>
+  text.length > columns ? `${text.slice(0, columns - 1)}…` : text;
 const seconds = (wallS: number): string => `${wallS.toFixed(0).padStart(4)} s`;
 const perSecond = (rate: number): string => `${rate.toFixed(0)}/s`;
 const recent = ({ p50, p99 }: Recent): string => `${short(p50)}/${short(p99)}`;

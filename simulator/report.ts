@@ -74,23 +74,41 @@ export function formatReport(report: Report, verification: Verification): string
   const { rides, offers, leases, latencyMs, pickupEtaS, policy } = report;
   const lines: [string, string][] = [
     ['rides', `${rides.requested} requested, ${rides.assigned} assigned${share(rides.assigned, rides.requested)}`],
-    ['', `${rides.completed} completed, ${rides.cancelled} cancelled, ${rides.noDriversAvailable} found no driver, ${rides.open} open`],
+    [
+      '',
+      `${rides.completed} completed, ${rides.cancelled} cancelled, ${rides.noDriversAvailable} found no driver, ${rides.open} open`,
+    ],
     ['offers', list(offers)],
     ['request → offer', percentiles(latencyMs.requestToOffer)],
     ['request → assigned', percentiles(latencyMs.requestToAssigned)],
     ['accept → confirmed', percentiles(latencyMs.confirm)],
-    ['pick-up in', `mean ${minutes(pickupEtaS.mean)}, p50 ${minutes(pickupEtaS.p50)}, p95 ${minutes(pickupEtaS.p95)} of city time`],
-    ['leases', `${leases.granted} granted, ${leases.conflicts} pairs refused; lapsed ones freed after p50 ${ms(leases.sweeperLagMs.p50)}, p99 ${ms(leases.sweeperLagMs.p99)}`],
+    [
+      'pick-up in',
+      `mean ${minutes(pickupEtaS.mean)}, p50 ${minutes(pickupEtaS.p50)}, p95 ${minutes(pickupEtaS.p95)} of city time`,
+    ],
+    [
+      'leases',
+      `${leases.granted} granted, ${leases.conflicts} pairs refused; lapsed ones freed after p50 ${ms(leases.sweeperLagMs.p50)}, p99 ${ms(leases.sweeperLagMs.p99)}`,
+    ],
     ['misbehaviour', list(report.faults)],
     ['refusals', list(report.errors)],
-    ['ran with', `seed ${report.seed}, ${report.drivers} drivers, city time × ${report.speedup}, decision ${policy.decisionTtlMs} ms, delivery ${policy.deliveryTtlMs} ms, patience ${policy.patienceMs} ms, positions every ${policy.positionIntervalMs} ms, ${policy.matching}`],
+    [
+      'ran with',
+      `seed ${report.seed}, ${report.drivers} drivers, city time × ${report.speedup}, decision ${policy.decisionTtlMs} ms, delivery ${policy.deliveryTtlMs} ms, patience ${policy.patienceMs} ms, positions every ${policy.positionIntervalMs} ms, ${policy.matching}`,
+    ],
     ['took', `${report.wallSeconds} s`],
-    ['verify', `${verification.violations} violations of ${verification.invariants.length} invariants in ${verification.checked} records checked`],
+    [
+      'verify',
+      `${verification.violations} violations of ${verification.invariants.length} invariants in ${verification.checked} records checked`,
+    ],
   ];
   const broken = verification.invariants.filter(({ violations }) => violations > 0);
   return [
     '',
     ...lines.map(([name, text]) => `${name.padEnd(20)}${text}`),
-    ...broken.flatMap(({ id, title, violations, examples }) => [`  ${id} ${title}: ${violations}`, ...examples.map((e) => `    ${e}`)]),
+    ...broken.flatMap(({ id, title, violations, examples }) => [
+      `  ${id} ${title}: ${violations}`,
+      ...examples.map((e) => `    ${e}`),
+    ]),
   ].join('\n');
 }

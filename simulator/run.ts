@@ -267,8 +267,7 @@ class Run {
   #report(): void {
     const { onProgress, demand, speedup } = this.#options;
     const nowMs = this.#scheduler.now();
-    const cityTimeMs =
-      this.#dayStartedMs === null ? null : demand.startsAtMs + (nowMs - this.#dayStartedMs) * speedup;
+    const cityTimeMs = this.#dayStartedMs === null ? null : demand.startsAtMs + (nowMs - this.#dayStartedMs) * speedup;
     const { length: trips } = demand.trips;
     onProgress?.(this.#meter.read({ phase: this.#phase, nowMs, cityTimeMs, drivers: this.#drivers, trips }));
   }
@@ -279,7 +278,8 @@ class Run {
     const urls = (role === 'driver' ? this.#options.socketUrls : undefined) ?? this.#options.urls;
     const first = this.#clients++ % urls.length;
     const url = [...urls.slice(first), ...urls.slice(0, first)];
-    const token = typeof tokens === 'string' ? signedTokens({ secret: tokens, sub, role, ttlS: TOKEN_TTL_S }) : tokens(sub, role);
+    const token =
+      typeof tokens === 'string' ? signedTokens({ secret: tokens, sub, role, ttlS: TOKEN_TTL_S }) : tokens(sub, role);
     return { url, token, connections: this.#connections };
   }
 
@@ -293,12 +293,21 @@ class Run {
 }
 
 /** The policy as it will run; throws `RangeError` on options that can't work. */
-function effectivePolicy({ urls, drivers, policy, speedup, rates, riderCancelRate, demand }: SimulationOptions): Policy {
+function effectivePolicy({
+  urls,
+  drivers,
+  policy,
+  speedup,
+  rates,
+  riderCancelRate,
+  demand,
+}: SimulationOptions): Policy {
   const problems = rateProblems({ ...defaultRates, ...rates });
   if (urls.length === 0) problems.push('no URL of a service');
   if (!(Number.isInteger(drivers) && drivers >= 1)) problems.push('drivers must be a whole number, 1 or more');
   if (demand.trips.length === 0) problems.push('the demand holds no trips');
-  if (!((riderCancelRate ?? 0) >= 0 && (riderCancelRate ?? 0) <= 1)) problems.push('riderCancelRate must be from 0 to 1');
+  if (!((riderCancelRate ?? 0) >= 0 && (riderCancelRate ?? 0) <= 1))
+    problems.push('riderCancelRate must be from 0 to 1');
   const cityPolicy = { ...defaultPolicy, ...policy };
   problems.push(...policyProblems(cityPolicy).map(({ setting, problem }) => `${setting} ${problem}`));
   if (problems.length > 0) throw new RangeError(problems.join('; '));

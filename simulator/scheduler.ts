@@ -87,7 +87,11 @@ export class Scheduler {
     // What is put in meanwhile waits for the next tick, or a task that always puts in another would never let go.
     const nowMs = this.now();
     const made = this.#made;
-    for (let next = this.#heap[0]; next !== undefined && next.dueMs <= nowMs && next.order < made; next = this.#heap[0]) {
+    for (
+      let next = this.#heap[0];
+      next !== undefined && next.dueMs <= nowMs && next.order < made;
+      next = this.#heap[0]
+    ) {
       this.#pop();
       this.#run(next);
     }

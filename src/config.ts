@@ -37,7 +37,8 @@ export class ConfigError extends Error {
 
 const SECRET_MIN_BYTES = 32;
 
-const url = (protocols: RegExp, example: string) => z.url({ protocol: protocols, error: `must be a URL such as ${example}` });
+const url = (protocols: RegExp, example: string) =>
+  z.url({ protocol: protocols, error: `must be a URL such as ${example}` });
 const emptyIsAbsent = (value: unknown): unknown => (value === '' ? undefined : value);
 
 const environment = z.object({
@@ -48,7 +49,10 @@ const environment = z.object({
     .default(ROLES.join(','))
     .transform((list) => list.split(',').map((role) => role.trim()))
     .pipe(z.array(z.enum(ROLES, { error: `must be a list of ${ROLES.join(', ')}` })).min(1)),
-  DATABASE_URL: z.preprocess(emptyIsAbsent, url(/^postgres(ql)?$/, 'postgres://user:password@host:5432/cabrank').optional()),
+  DATABASE_URL: z.preprocess(
+    emptyIsAbsent,
+    url(/^postgres(ql)?$/, 'postgres://user:password@host:5432/cabrank').optional(),
+  ),
   REDIS_URL: z.preprocess(emptyIsAbsent, url(/^rediss?$/, 'redis://host:6379').optional()),
   DATA_DIR: z.string().min(1).default('data'),
   AUTH_SECRET: z.preprocess(
@@ -69,7 +73,9 @@ const environment = z.object({
 /** Reads the settings; throws ConfigError that names each one that can't work. */
 export function readConfig(env: Readonly<Record<string, string | undefined>>): Config {
   const parsed = environment.safeParse(env);
-  const problems = parsed.success ? [] : parsed.error.issues.map((issue) => `${issue.path[0] as string}: ${issue.message}`);
+  const problems = parsed.success
+    ? []
+    : parsed.error.issues.map((issue) => `${issue.path[0] as string}: ${issue.message}`);
   const policy = readPolicy(env['POLICY'], problems);
   if (env['DATABASE_URL'] && !env['AUTH_SECRET']) {
     problems.push('AUTH_SECRET: is required with DATABASE_URL, so that every process checks the same tokens');

@@ -11,15 +11,17 @@ interface Command {
 }
 
 /** The simulator and the benchmark use this service from outside, so they are programs of their own. */
-const program = (path: string) => (args: string[]): Promise<number> =>
-  new Promise((resolve, reject) => {
-    const file = fileURLToPath(new URL(path, import.meta.url));
-    const child = spawn(process.execPath, [file, ...args], { stdio: 'inherit' });
-    // The terminal sends its signals to the whole group; others reach only us.
-    for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => child.kill(signal));
-    child.once('error', reject);
-    child.once('exit', (code) => resolve(code ?? 1));
-  });
+const program =
+  (path: string) =>
+  (args: string[]): Promise<number> =>
+    new Promise((resolve, reject) => {
+      const file = fileURLToPath(new URL(path, import.meta.url));
+      const child = spawn(process.execPath, [file, ...args], { stdio: 'inherit' });
+      // The terminal sends its signals to the whole group; others reach only us.
+      for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => child.kill(signal));
+      child.once('error', reject);
+      child.once('exit', (code) => resolve(code ?? 1));
+    });
 
 const commands: Readonly<Record<string, Command>> = {
   serve: {

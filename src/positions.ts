@@ -41,7 +41,7 @@ export function startPositions({ sql, log }: { readonly sql: Sql; readonly log: 
   return {
     report(region, report) {
       let reports = buffered.get(region);
-      if (reports === undefined) buffered.set(region, (reports = new Map()));
+      if (reports === undefined) buffered.set(region, (reports = new Map<string, PositionReport>()));
       // "Still there" doesn't replace a position that waits.
       if (report.position !== null || !reports.has(report.driverId)) reports.set(report.driverId, report);
     },

@@ -12,6 +12,7 @@ import { openWakeups } from './dispatch/wakeups.ts';
 import { openFanout, type FanoutKind } from './gateway/fanout.ts';
 import { Gateway } from './gateway/gateway.ts';
 import { createLeasing } from './leasing/leasing.ts';
+import { createReadiness, databaseCheck } from './ops/health.ts';
 import type { Logger } from './ops/log.ts';
 import { createMetrics } from './ops/metrics.ts';
 import { startPositions } from './positions.ts';
@@ -39,8 +40,6 @@ export interface Service {
   readonly drain: () => Promise<void>;
 }
 
-const READY_DEADLINE_MS = 2_000;
-
 /** Starts on a migrated database; rejects when the port is taken or the database can't be used. */
 export async function startService(options: ServiceOptions): Promise<Service> {
   const { roles, log, redisUrl, databaseUrl } = options;
@@ -64,17 +63,12 @@ export async function startService(options: ServiceOptions): Promise<Service> {
   const authenticator = createAuthenticator(options.authSecret);
 
   let isDraining = false;
-  const readiness = async () => {
-    const answered = await Promise.race([
-      database.cold`select 1`.then(
-        () => true,
-        () => false,
-      ),
-      delay(READY_DEADLINE_MS, false, { ref: false }),
-    ]);
-    const checks = { database: answered ? 'ok' : 'unavailable', draining: isDraining ? 'yes' : 'no' };
-    return { ok: answered && !isDraining, checks };
-  };
+  const readiness = createReadiness({
+    database: databaseCheck(database),
+    draining: async () => {
+      if (isDraining) throw new Error('draining');
+    },
+  });
   const api = await createApi({
     routes: roles.has('api') ? 'all' : 'ops',
     database,
@@ -96,7 +90,15 @@ export async function startService(options: ServiceOptions): Promise<Service> {
   if (roles.has('matcher')) {
     const { matcherFaultRate: rate } = options;
     const faults = rate === 0 ? noFaults : createFaults({ rate, random: Math.random, delay });
-    parts.matcher = startMatcher({ sql: database.hot, leasing, regions, metrics, faults, log, isQueueDown: wakeups.isDown });
+    parts.matcher = startMatcher({
+      sql: database.hot,
+      leasing,
+      regions,
+      metrics,
+      faults,
+      log,
+      isQueueDown: wakeups.isDown,
+    });
   }
   const stopSweeper = roles.has('sweeper')
     ? startSweeper({ sql: database.hot, leasing, regions, metrics, log })

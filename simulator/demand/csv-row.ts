@@ -3,7 +3,14 @@ import { DemandError } from './demand.ts';
 
 /** What is read of a row, and the names its column goes by: the first is ours, the others are common elsewhere. */
 const names = {
-  requestTime: ['request_time', 'requested_at', 'request_datetime', 'pickup_datetime', 'tpep_pickup_datetime', 'pickup_time'],
+  requestTime: [
+    'request_time',
+    'requested_at',
+    'request_datetime',
+    'pickup_datetime',
+    'tpep_pickup_datetime',
+    'pickup_time',
+  ],
   pickupLat: ['pu_lat', 'pickup_lat', 'pickup_latitude', 'start_lat'],
   pickupLng: ['pu_lng', 'pu_lon', 'pickup_lng', 'pickup_lon', 'pickup_longitude', 'start_lng', 'start_lon'],
   dropoffLat: ['do_lat', 'dropoff_lat', 'dropoff_latitude', 'end_lat'],
@@ -65,13 +72,19 @@ export function readRow(fields: readonly string[], columns: Columns, line: numbe
   return { line, atMs, pickup, dropoff, driveMs: minutes === null || minutes === 0 ? null : minutes * 60_000 };
 }
 
-const timePattern = /^(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d)(?::(\d\d)(?:\.\d+)?)?(?: ?(?:Z|UTC|[+-]\d\d(?::?\d\d)?))?$/;
+const timePattern =
+  /^(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d)(?::(\d\d)(?:\.\d+)?)?(?: ?(?:Z|UTC|[+-]\d\d(?::?\d\d)?))?$/;
 
 function readTime(text: string): number | null {
   const match = timePattern.exec(text);
   if (match === null) return null;
   const [year, month, day, hour, minute, second] = match.slice(1).map((part) => Number(part ?? 0)) as [
-    number, number, number, number, number, number,
+    number,
+    number,
+    number,
+    number,
+    number,
+    number,
   ];
   if (month < 1 || month > 12 || hour > 23 || minute > 59 || second > 59) return null;
   const atMs = Date.UTC(year, month - 1, day, hour, minute, second);

@@ -18,8 +18,8 @@ export interface SyntheticCity {
  * and a night that doesn't quite end.
  */
 const dailyProfile = [
-  0.42, 0.3, 0.2, 0.13, 0.11, 0.17, 0.36, 0.62, 0.82, 0.78, 0.68, 0.67, 0.71, 0.7, 0.72, 0.74, 0.78, 0.9, 1, 0.98, 0.88, 0.8,
-  0.72, 0.58,
+  0.42, 0.3, 0.2, 0.13, 0.11, 0.17, 0.36, 0.62, 0.82, 0.78, 0.68, 0.67, 0.71, 0.7, 0.72, 0.74, 0.78, 0.9, 1, 0.98, 0.88,
+  0.8, 0.72, 0.58,
 ];
 
 /** Stations, squares, nightlife: where most trips start or end. The rest of the city is one wide, thin spot. */

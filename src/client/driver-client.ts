@@ -223,7 +223,8 @@ export class DriverClient {
 
   #takeState(state: DriverState): void {
     const gone = this.#onScreen;
-    if (gone !== null && state.offer?.offerId !== gone.offerId) this.#withdraw({ offerId: gone.offerId, reason: 'over' });
+    if (gone !== null && state.offer?.offerId !== gone.offerId)
+      this.#withdraw({ offerId: gone.offerId, reason: 'over' });
     this.#events.state?.(state);
     if (state.offer !== null) this.#show(state.offer);
   }

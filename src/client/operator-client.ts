@@ -47,7 +47,12 @@ export class OperatorClient {
   }
 
   putPolicy(regionId: string, policy: object): Promise<unknown> {
-    return this.#rest.call({ method: 'PUT', path: `${path('regions', regionId)}/policy`, body: policy, repeatable: true });
+    return this.#rest.call({
+      method: 'PUT',
+      path: `${path('regions', regionId)}/policy`,
+      body: policy,
+      repeatable: true,
+    });
   }
 
   putDriver(driverId: string, profile: DriverProfile): Promise<Driver> {
@@ -75,7 +80,11 @@ export class OperatorClient {
     let cursor: string | null = null;
     for (let pages = 0; pages < PAGES_MAX; pages++) {
       const query = new URLSearchParams({ ...filter, limit: String(PAGE_ITEMS), ...(cursor !== null && { cursor }) });
-      const page: Page<Item> = await this.#rest.call({ method: 'GET', path: `${path}?${query}`, repeatable: true });
+      const page: Page<Item> = await this.#rest.call({
+        method: 'GET',
+        path: `${path}?${query.toString()}`,
+        repeatable: true,
+      });
       yield* page.items;
       if (page.nextCursor === null) return;
       cursor = page.nextCursor;

@@ -9,7 +9,12 @@ export class Problem extends Error {
   /** How long to wait before asking again, when the service said so. */
   readonly retryAfterMs: number | null;
 
-  constructor(problem: { code: string; detail?: string | undefined; status?: number | null; retryAfterMs?: number | null }) {
+  constructor(problem: {
+    code: string;
+    detail?: string | undefined;
+    status?: number | null;
+    retryAfterMs?: number | null;
+  }) {
     super(problem.detail === undefined ? problem.code : `${problem.code}: ${problem.detail}`);
     this.name = 'Problem';
     this.code = problem.code;

@@ -123,7 +123,10 @@ export class Rest {
     const secure = url.protocol === 'https:';
     const agent = secure ? this.#connections.https : this.#connections.http;
     const request = (secure ? httpsRequest : httpRequest)(url, { method, headers, agent });
-    const timer = setTimeout(() => request.destroy(new Error(`no answer within ${Math.round(timeoutMs)} ms`)), timeoutMs);
+    const timer = setTimeout(
+      () => request.destroy(new Error(`no answer within ${Math.round(timeoutMs)} ms`)),
+      timeoutMs,
+    );
     const { closing } = this.#connections;
     const abort = (): void => void request.destroy(new Error('the connections are closed'));
     if (closing.aborted) abort();
@@ -134,9 +137,9 @@ export class Rest {
     request.on('response', (response) => void readAnswer(response).then(resolve, reject));
     request.end(body);
     return promise
-      .catch((error: Error) => {
+      .catch((error: unknown) => {
         request.destroy();
-        throw new Unreachable(`${method} ${url.href}: ${error.message}`, { cause: error });
+        throw new Unreachable(`${method} ${url.href}: ${(error as Error).message}`, { cause: error });
       })
       .finally(() => {
         clearTimeout(timer);

@@ -42,7 +42,12 @@ export class RiderClient {
 
   /** Refused with `ride_in_progress` or `ride_over` once it is too late. */
   cancel(rideId: string, reasonCode: string): Promise<Ride> {
-    return this.#rest.call({ method: 'POST', path: `${ridePath(rideId)}/cancel`, body: { reasonCode }, repeatable: true });
+    return this.#rest.call({
+      method: 'POST',
+      path: `${ridePath(rideId)}/cancel`,
+      body: { reasonCode },
+      repeatable: true,
+    });
   }
 
   timeline(rideId: string): Promise<{ items: TimelineEntry[] }> {

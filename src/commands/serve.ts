@@ -72,10 +72,13 @@ export async function serve(args: string[]): Promise<number> {
   process.send?.({ ready: { url: service.url, ...home } } satisfies Ready);
 
   log.info(`${await stopped}: draining`);
-  await drainWithin(async () => {
-    await service.drain();
-    await stack.disposeAsync();
-  }, (text) => log.error(text));
+  await drainWithin(
+    async () => {
+      await service.drain();
+      await stack.disposeAsync();
+    },
+    (text) => log.error(text),
+  );
   if (process.connected) process.disconnect();
   return 0;
 }

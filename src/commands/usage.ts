@@ -7,7 +7,9 @@ export class UsageError extends Error {
 }
 
 type Options = NonNullable<ParseArgsConfig['options']>;
-type Parsed<O extends Options> = ReturnType<typeof parseArgs<{ args: string[]; options: O & { help: { type: 'boolean' } } }>>['values'];
+type Parsed<O extends Options> = ReturnType<
+  typeof parseArgs<{ args: string[]; options: O & { help: { type: 'boolean' } } }>
+>['values'];
 
 /** Parses `args`; prints `help` and returns null when asked for it. Throws UsageError. */
 export function readOptions<O extends Options>(args: string[], options: O, help: string): Parsed<O> | null {

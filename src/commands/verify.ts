@@ -17,7 +17,8 @@ export async function verifyCommand(args: string[]): Promise<number> {
   const flags = readOptions(args, { 'data-dir': { type: 'string' }, json: { type: 'boolean' } }, help);
   if (flags === null) return 0;
   await using stack = new AsyncDisposableStack();
-  const url = process.env['DATABASE_URL'] || (await findDatabase(flags['data-dir'] ?? process.env['DATA_DIR'] ?? 'data', stack));
+  const url =
+    process.env['DATABASE_URL'] || (await findDatabase(flags['data-dir'] ?? process.env['DATA_DIR'] ?? 'data', stack));
   const verification = await verify(url);
   console.log(flags.json === true ? JSON.stringify(verification) : formatVerification(verification));
   return verifyExitCode(verification);

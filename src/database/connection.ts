@@ -13,6 +13,7 @@ const LOCK_TIMEOUT_MS = 2_000;
 /** A connection that owes an answer for this long is discarded: longer than any statement may take. */
 const ANSWER_DEADLINE_MS = STATEMENT_TIMEOUT_MS + 2_000;
 const CONNECT_DEADLINE_MS = 3_000;
+const CONNECT_DEADLINE_MESSAGE = 'the database took too long to answer a new connection';
 
 export interface Database extends AsyncDisposable {
   /** For the transitions: generic plans through the named indexes, whatever the statistics say. */
@@ -83,7 +84,7 @@ function connect(url: string, max: number, session: Record<string, string | numb
 function openWatchedSocket({ host, port }: { host: string[]; port: number[] }): Promise<net.Socket> {
   return new Promise((resolve, reject) => {
     const socket = net.connect({ host: host[0]!, port: port[0]!, noDelay: true });
-    const connecting = setTimeout(() => socket.destroy(new Error('connect deadline')), CONNECT_DEADLINE_MS);
+    const connecting = setTimeout(() => socket.destroy(new Error(CONNECT_DEADLINE_MESSAGE)), CONNECT_DEADLINE_MS);
     let owed: NodeJS.Timeout | null = null;
     const settle = (): void => {
       if (owed !== null) clearTimeout(owed);
@@ -130,12 +131,18 @@ const CONNECTION_CODES = new Set([
 const codeOf = (error: unknown): string | undefined =>
   typeof error === 'object' && error !== null && 'code' in error ? String(error.code) : undefined;
 
+/** Whether it holds of an error, or of what caused it: drizzle wraps the driver's errors. */
+const holds = (error: unknown, test: (code: string, message: string) => boolean): boolean =>
+  test(codeOf(error) ?? '', error instanceof Error ? error.message : '') ||
+  (error instanceof Error && error.cause !== undefined && holds(error.cause, test));
+
 /** The database couldn't be reached or went away: nothing is known of what was asked, and it may be asked again. */
 export function isUnreachable(error: unknown): boolean {
   if (error instanceof AggregateError) return error.errors.some(isUnreachable);
-  if (error instanceof Error && error.message === 'connect deadline') return true;
-  return CONNECTION_CODES.has(codeOf(error) ?? '');
+  return holds(error, (code, message) => CONNECTION_CODES.has(code) || message === CONNECT_DEADLINE_MESSAGE);
 }
 
+const LOCK_CODES = new Set(['55P03', '40P01', '57014']);
+
 /** A row stayed locked past the deadline, or the wait was part of a deadlock: nothing was done. */
-export const isLockTimeout = (error: unknown): boolean => ['55P03', '40P01', '57014'].includes(codeOf(error) ?? '');
+export const isLockTimeout = (error: unknown): boolean => holds(error, (code) => LOCK_CODES.has(code));

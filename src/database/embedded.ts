@@ -174,8 +174,7 @@ export interface EmbeddedDatabase extends AsyncDisposable {
 export async function startEmbedded(options: EmbeddedDatabaseOptions = {}): Promise<EmbeddedDatabase> {
   const settings = formatSettings({ ...EMBEDDED_SETTINGS, ...options.settings });
   await using cleanup = new AsyncDisposableStack();
-  const home =
-    options.dataDir === undefined ? await makeTemporaryHome() : await openLastingHome(options.dataDir);
+  const home = options.dataDir === undefined ? await makeTemporaryHome() : await openLastingHome(options.dataDir);
   if (home.temporary) cleanup.defer(() => removeAsOwner(home.dataDir, home.user));
   const guard = await startGuard(home);
   cleanup.defer(() => guard.dismiss());
@@ -261,7 +260,9 @@ async function openLastingHome(wanted: string): Promise<Home> {
   } catch (error) {
     if (error instanceof EmbeddedDatabaseError) throw error;
     const why = error instanceof Error ? error.message : String(error);
-    throw new EmbeddedDatabaseError('data_dir_unusable', `can't use the data folder ${wanted}: ${why}`, { cause: error });
+    throw new EmbeddedDatabaseError('data_dir_unusable', `can't use the data folder ${wanted}: ${why}`, {
+      cause: error,
+    });
   }
 }
 
@@ -349,7 +350,8 @@ async function canEnter(folder: string, user: OsUser | undefined): Promise<boole
  */
 async function claimHome(home: Home): Promise<() => Promise<void>> {
   const start = await startOf(process.pid);
-  if (start === undefined) throw new EmbeddedDatabaseError('data_dir_unusable', "can't look at processes: is /proc there?");
+  if (start === undefined)
+    throw new EmbeddedDatabaseError('data_dir_unusable', "can't look at processes: is /proc there?");
   const mine = `holder-${process.pid}-${start}-${randomBytes(4).toString('hex')}`;
   const file = join(home.path, mine);
   const release = (): Promise<void> => fs.rm(file, { force: true });
@@ -379,7 +381,8 @@ async function findOtherHolder(path: string, mine: string): Promise<number | und
 /** A mark of when a process started, so that a reused process id isn't mistaken for it; `undefined` if it's dead. */
 async function startOf(pid: number): Promise<string | undefined> {
   try {
-    const start = process.platform === 'linux' ? await readLinuxStart(pid) : await run('ps', ['-o', 'lstart=', '-p', `${pid}`]);
+    const start =
+      process.platform === 'linux' ? await readLinuxStart(pid) : await run('ps', ['-o', 'lstart=', '-p', `${pid}`]);
     return start && createHash('sha256').update(start).digest('hex').slice(0, 16);
   } catch {
     return undefined;
@@ -554,7 +557,10 @@ async function initialise(home: Home, bin: string): Promise<void> {
 function formatSettings(settings: Readonly<Record<string, string>>): string {
   const lines = Object.entries(settings).map(([name, value]) => {
     if (!/^[a-z_]\w*(\.\w+)?$/i.test(name) || /[\r\n\0]/.test(value)) {
-      throw new EmbeddedDatabaseError('invalid_setting', `${JSON.stringify(name)} can't be set to ${JSON.stringify(value)}`);
+      throw new EmbeddedDatabaseError(
+        'invalid_setting',
+        `${JSON.stringify(name)} can't be set to ${JSON.stringify(value)}`,
+      );
     }
     return `${name} = '${value.replaceAll('\\', '\\\\').replaceAll("'", "''")}'\n`;
   });
@@ -694,7 +700,10 @@ async function untilReady(server: Server, pgdata: string): Promise<void> {
     const nowMs = performance.now();
     if (nowMs > endMs || nowMs - server.log.lastMs() > START_SILENCE_MS) {
       await stopServer(server);
-      throw new EmbeddedDatabaseError('start_failed', `the database wasn't ready in time. Its log:\n${server.log.text()}`);
+      throw new EmbeddedDatabaseError(
+        'start_failed',
+        `the database wasn't ready in time. Its log:\n${server.log.text()}`,
+      );
     }
     await delay(POLL_MS);
   }
@@ -796,7 +805,13 @@ const execFileAsync = promisify(execFile);
 /** Its standard output. Rejects when it fails or overruns the deadline; the message ends with what it printed. */
 async function run(file: string, args: string[], user?: OsUser, timeoutMs = PROBE_DEADLINE_MS): Promise<string> {
   const env = serverEnv();
-  const { stdout } = await execFileAsync(file, args, { ...user, cwd: '/', env, timeout: timeoutMs, killSignal: 'SIGKILL' });
+  const { stdout } = await execFileAsync(file, args, {
+    ...user,
+    cwd: '/',
+    env,
+    timeout: timeoutMs,
+    killSignal: 'SIGKILL',
+  });
   return stdout;
 }
 

@@ -38,7 +38,9 @@ const mends = [
 const mend = (source: string): string =>
   mends.reduce((text, { found, mended }) => {
     if (text.split(found).length !== 2) {
-      throw new Error('postgres.js has changed where src/database/postgres.ts mends it: read the change, then adapt or drop the guard');
+      throw new Error(
+        'postgres.js has changed where src/database/postgres.ts mends it: read the change, then adapt or drop the guard',
+      );
     }
     return text.replace(found, () => mended);
   }, source);

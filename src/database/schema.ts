@@ -215,7 +215,10 @@ export const rides = pgTable(
     ),
     check('rides_queued_only_while_searching', sql`${t.queueAt} is null or ${t.status} = 'searching'`),
     check('rides_offers_only_while_searching', sql`${t.liveOffers} = 0 or ${t.status} = 'searching'`),
-    check('rides_searched_or_offered', sql`${t.status} <> 'searching' or ${t.queueAt} is not null or ${t.liveOffers} > 0`),
+    check(
+      'rides_searched_or_offered',
+      sql`${t.status} <> 'searching' or ${t.queueAt} is not null or ${t.liveOffers} > 0`,
+    ),
     check('rides_offers_counted', sql`${t.liveOffers} between 0 and ${t.offersMade}`),
     check(
       'rides_driver',

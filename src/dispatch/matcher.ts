@@ -80,7 +80,8 @@ export function startMatcher(deps: RoundDeps & { readonly log: Logger; readonly 
       const outcome = await runRound(deps, region);
       deps.metrics.roundDuration.observe((performance.now() - beat.startedAtMs) / 1000);
       deps.metrics.roundRides.observe(outcome.looked);
-      if (outcome.nextInMs !== null) schedule(number, Math.max(outcome.nextInMs, restMs(beat, region), outcome.nextInMs === 0 ? RETRY_MS : 1));
+      if (outcome.nextInMs !== null)
+        schedule(number, Math.max(outcome.nextInMs, restMs(beat, region), outcome.nextInMs === 0 ? RETRY_MS : 1));
     } catch (error) {
       deps.metrics.roundFailures.inc();
       if (!(error instanceof MatcherCrash)) deps.log.warn({ err: error, region: number }, 'a match round failed');

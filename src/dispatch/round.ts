@@ -55,10 +55,18 @@ export async function runRound(deps: RoundDeps, region: Region): Promise<RoundOu
       return { ride, policy, places };
     }),
   );
-  const pairings = await findPairings(deps, region, due.filter(({ places }) => places > 0));
+  const pairings = await findPairings(
+    deps,
+    region,
+    due.filter(({ places }) => places > 0),
+  );
   await deps.faults.beforeLease(region.policy.deliveryTtlMs);
   const leased = await leasePairings(deps, region, due, pairings);
-  const givenUp = await settle(deps, region, due.filter(({ ride }) => !leased.contested.has(ride.ride_id)));
+  const givenUp = await settle(
+    deps,
+    region,
+    due.filter(({ ride }) => !leased.contested.has(ride.ride_id)),
+  );
   const isMore = rows.length === ROUND_RIDES_MAX || leased.contested.size > 0;
   return {
     looked: rows.length,
@@ -127,7 +135,12 @@ async function leasePairings(
         dropoff: { lat: ride.dropoff_lat, lng: ride.dropoff_lng },
       };
     });
-    for (const outcome of await leasing.offer(region.number, asks, { ...policy, policyVersion }, faults.beforeTelling)) {
+    for (const outcome of await leasing.offer(
+      region.number,
+      asks,
+      { ...policy, policyVersion },
+      faults.beforeTelling,
+    )) {
       if ('refused' in outcome) contested.add(outcome.rideId);
       else count += 1;
     }

@@ -40,7 +40,11 @@ interface WakeJob {
   readonly region: number;
 }
 
-type Connect = { queue: () => Queue<WakeJob>; worker: (run: (job: { data: WakeJob }) => Promise<void>) => Worker; close: () => Promise<void> };
+type Connect = {
+  queue: () => Queue<WakeJob>;
+  worker: (run: (job: { data: WakeJob }) => Promise<void>) => Worker;
+  close: () => Promise<void>;
+};
 
 export async function openWakeups(options: WakeupsOptions): Promise<Wakeups> {
   const { onWake } = options;
@@ -119,15 +123,23 @@ async function onPostgres({ databaseUrl, onError }: WakeupsOptions): Promise<Con
   pool.on('error', onError);
   return {
     queue: () =>
-      new classes.Queue(QUEUE, { connection: pool as never, defaultJobOptions: jobOptions }) as unknown as Queue<WakeJob>,
-    worker: (run) => new classes.Worker(QUEUE, run, { connection: pool as never, ...workerOptions }) as unknown as Worker,
+      new classes.Queue(QUEUE, {
+        connection: pool as never,
+        defaultJobOptions: jobOptions,
+      }) as unknown as Queue<WakeJob>,
+    worker: (run) =>
+      new classes.Worker(QUEUE, run, { connection: pool as never, ...workerOptions }) as unknown as Worker,
     close: () => pool.end(),
   };
 }
 
 function onRedis(url: string, onError: (error: Error) => void): Connect {
   // A sender fails fast while Redis is away (the poll covers it); a worker waits for Redis to come back.
-  const sender = new Redis(url, { maxRetriesPerRequest: 0, enableOfflineQueue: false, commandTimeout: REDIS_COMMAND_DEADLINE_MS });
+  const sender = new Redis(url, {
+    maxRetriesPerRequest: 0,
+    enableOfflineQueue: false,
+    commandTimeout: REDIS_COMMAND_DEADLINE_MS,
+  });
   const receiver = new Redis(url, { maxRetriesPerRequest: null });
   for (const redis of [sender, receiver]) redis.on('error', onError);
   const prefix = '{cabrank}';

@@ -11,15 +11,19 @@ import type { GatewayDeps, Seat } from './gateway.ts';
 const IN_HAND_MAX = 16;
 
 const id = z.uuid();
+const token = z.string().regex(/^[A-Za-z0-9_-]{1,128}$/);
 const shapes = {
   online: z.strictObject({}).optional(),
   offline: z.strictObject({}).optional(),
   location: z.strictObject({ lat: z.number().min(-90).max(90), lng: z.number().min(-180).max(180) }),
-  accept: z.strictObject({ offerId: id, leaseToken: z.string().min(1).max(128) }),
+  accept: z.strictObject({ offerId: id, leaseToken: token }),
   decline: z.strictObject({
     offerId: id,
-    leaseToken: z.string().min(1).max(128),
-    reasonCode: z.string().regex(/^[a-z0-9_]{1,64}$/).optional(),
+    leaseToken: token,
+    reasonCode: z
+      .string()
+      .regex(/^[a-z0-9_]{1,64}$/)
+      .optional(),
   }),
   arrive: z.strictObject({ rideId: id }),
   start: z.strictObject({ rideId: id }),
@@ -89,10 +93,12 @@ function orRefuse<A extends { readonly refused: string | null }>(answer: A): A {
 
 function handlersOf({ leasing, positions, regions }: GatewayDeps, seat: Seat): Handlers {
   const { driverId, region } = seat;
-  const advance = (status: RideStep) => async ({ rideId }: { rideId: string }) => {
-    orRefuse(await leasing.advance(homeOf(rideId, 'ride_not_found'), { rideId, driverId, status }));
-    return { rideId, status };
-  };
+  const advance =
+    (status: RideStep) =>
+    async ({ rideId }: { rideId: string }) => {
+      orRefuse(await leasing.advance(homeOf(rideId, 'ride_not_found'), { rideId, driverId, status }));
+      return { rideId, status };
+    };
   return {
     online: async () => {
       orRefuse(await leasing.online(region, driverId));

@@ -102,7 +102,11 @@ async function openAdapter(
     pool.on('error', onError);
     return { adapter: createPostgresAdapter(pool, { errorHandler: onError }), close: () => pool.end() };
   }
-  const publisher = new Redis(kind.redisUrl, { maxRetriesPerRequest: 0, enableOfflineQueue: false, commandTimeout: 2_000 });
+  const publisher = new Redis(kind.redisUrl, {
+    maxRetriesPerRequest: 0,
+    enableOfflineQueue: false,
+    commandTimeout: 2_000,
+  });
   const subscriber = new Redis(kind.redisUrl, { maxRetriesPerRequest: null });
   for (const redis of [publisher, subscriber]) redis.on('error', onError);
   return {

@@ -1,7 +1,7 @@
 /** The drivers' websocket: who is connected here, what they are told, what they say. */
 import type { Server as HttpServer } from 'node:http';
 import type { Namespace, Socket } from 'socket.io';
-import type { Authenticator } from '../auth.ts';
+import { AuthError, type Authenticator } from '../auth.ts';
 import type { Database } from '../database/connection.ts';
 import type { Leasing } from '../leasing/leasing.ts';
 import * as transitions from '../leasing/transitions.ts';
@@ -72,7 +72,7 @@ export class Gateway {
     drivers.use((socket, next) => {
       this.#admit(socket).then(
         () => next(),
-        (error: Error) => next(error instanceof GatewayRefusal ? error : new GatewayRefusal('unavailable')),
+        (error: unknown) => next(error instanceof GatewayRefusal ? error : new GatewayRefusal('unavailable')),
       );
     });
     drivers.on('connection', (socket) => void this.#seat(socket));
@@ -109,8 +109,8 @@ export class Gateway {
     if (this.#seats.size >= SOCKETS_MAX) throw new GatewayRefusal('overloaded');
     const token: unknown = socket.handshake.auth.token;
     if (typeof token !== 'string') throw new GatewayRefusal('token_missing');
-    const identity = await this.#deps.authenticator.verify(token).catch((error: { code?: string }) => {
-      throw new GatewayRefusal(error.code ?? 'token_invalid');
+    const identity = await this.#deps.authenticator.verify(token).catch((error: unknown) => {
+      throw new GatewayRefusal(error instanceof AuthError ? error.code : 'unavailable');
     });
     if (identity.role !== 'driver') throw new GatewayRefusal('forbidden');
     const region = await regionNumberOfDriver(this.#deps.database, identity.sub);
@@ -143,8 +143,7 @@ export class Gateway {
       if (snapshot === null) throw new GatewayRefusal('driver_not_found');
       const { status, offer, assignment } = snapshot;
       seat.socket.emit('state', { status, offer, assignment });
-      // Also one that an earlier socket received: the device that has it shows it once, a new one shows it at all.
-      if (offer !== null) this.#push(seat, offer);
+      if (offer !== null && !snapshot.offerReceived) this.#push(seat, offer);
     } catch (error) {
       this.#deps.log.warn({ err: error }, 'a driver’s state could not be read');
       seat.socket.disconnect(true);
@@ -158,7 +157,8 @@ export class Gateway {
       if (notice.event === 'offer') {
         this.#push(seat, notice.data);
       } else {
-        if (notice.event === 'offer:withdrawn' && seat.push?.offer.offerId === notice.data.offerId) seat.push.isOver = true;
+        if (notice.event === 'offer:withdrawn' && seat.push?.offer.offerId === notice.data.offerId)
+          seat.push.isOver = true;
         seat.socket.emit(notice.event, notice.data);
       }
     }

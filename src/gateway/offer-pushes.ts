@@ -51,7 +51,8 @@ export function pushOffer(
         leaseToken: offer.leaseToken,
         driverId: driver.driverId,
       });
-      if (refused !== null && refused !== 'busy') socket.emit('offer:withdrawn', { offerId: offer.offerId, reason: refused });
+      if (refused !== null && refused !== 'busy')
+        socket.emit('offer:withdrawn', { offerId: offer.offerId, reason: refused });
     } catch {
       // The records don't know of the receipt: the offer is pushed again, or lapses.
       push.isOver = false;

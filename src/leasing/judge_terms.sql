@@ -14,7 +14,7 @@ begin
     case
       when o.id is null then 'offer_not_found'
       when a.driver_id <> o.driver_id then 'wrong_driver'
-      when sha256(a.token::bytea) <> o.token_hash then 'wrong_token'
+      when sha256(convert_to(a.token, 'UTF8')) <> o.token_hash then 'wrong_token'
       when o.status = p_ended_as and o.proof is not null then 'repeated'
       when o.ride_id <> all(p_rides) or o.driver_id <> all(p_drivers) then 'busy'
       when o.status = 'pending' and d.offer_id = o.id and t.at < d.lease_expires_at then null

@@ -52,7 +52,7 @@ begin
   made as (
     insert into offers (region, id, ride_id, driver_id, fence, status, token_hash, granted_at, expires_at,
       lifetime_ends_at, due_at, decision_ttl_ms, pickup_eta_s, policy_version)
-    select p_region, g.offer_id, g.ride_id, g.driver_id, g.fence, 'pending', sha256(g.token::bytea), g.at,
+    select p_region, g.offer_id, g.ride_id, g.driver_id, g.fence, 'pending', sha256(convert_to(g.token, 'UTF8')), g.at,
       g.lease_expires_at, g.at + make_interval(secs => p_max_lifetime_ms / 1000.0), g.lease_expires_at,
       p_decision_ttl_ms, g.pickup_eta_s, p_policy_version
     from granted g

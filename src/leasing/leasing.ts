@@ -222,7 +222,10 @@ export function createLeasing({ hot }: Pick<Database, 'hot'>, metrics: Metrics, 
   }
 
   function tellOffers(region: number, outcomes: readonly OfferOutcome[]): void {
-    effects.tell(region, outcomes.flatMap((outcome) => ('refused' in outcome ? [] : [offerNotice(outcome)])));
+    effects.tell(
+      region,
+      outcomes.flatMap((outcome) => ('refused' in outcome ? [] : [offerNotice(outcome)])),
+    );
   }
 
   /** The same for one pair under an idempotency key; a repetition hears the id of the offer made then. */
@@ -261,7 +264,10 @@ export function createLeasing({ hot }: Pick<Database, 'hot'>, metrics: Metrics, 
         metrics.sweeperLag.observe(late_ms / 1000);
       }
       if (over.length > 0) {
-        effects.tell(region, over.map(({ driver_id, offer_id, ended_as }) => withdrawn(driver_id, offer_id, ended_as!)));
+        effects.tell(
+          region,
+          over.map(({ driver_id, offer_id, ended_as }) => withdrawn(driver_id, offer_id, ended_as!)),
+        );
         effects.wake(region);
       }
       ended += over.length;

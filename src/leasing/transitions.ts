@@ -36,11 +36,7 @@ export interface CreatedRide {
   readonly requested_at: Date;
 }
 
-export async function createRides(
-  sql: Sql,
-  region: number,
-  rides: readonly NewRide[],
-): Promise<CreatedRide[]> {
+export async function createRides(sql: Sql, region: number, rides: readonly NewRide[]): Promise<CreatedRide[]> {
   return sql<CreatedRide[]>`select refused, replayed, ride_id, requested_at from create_rides(${region}::smallint,
     ${rides.map((r) => r.rideId)}::uuid[], ${rides.map((r) => r.riderId)}::text[],
     ${rides.map((r) => r.vehicleClass)}::text[],
@@ -177,7 +173,9 @@ export async function returnOffers(
   status: 'declined' | 'withdrawn',
   wait: boolean,
 ): Promise<ReturnAnswer[]> {
-  return sql<ReturnAnswer[]>`select refused, applied, ride_id, driver_id, held_ms from return_offers(${region}::smallint,
+  return sql<
+    ReturnAnswer[]
+  >`select refused, applied, ride_id, driver_id, held_ms from return_offers(${region}::smallint,
     ${claims.map((c) => c.offerId)}::uuid[], ${claims.map((c) => c.leaseToken)}::text[],
     ${claims.map((c) => c.driverId)}::text[], ${status}, ${claims.map((c) => c.reason)}::text[], ${wait}) order by ord`;
 }
@@ -407,7 +405,9 @@ export async function undeliveredOffers(
   afterMs: number,
   limit: number,
 ): Promise<(OfferMessage & { readonly driverId: string })[]> {
-  const rows = await sql<UndeliveredRow[]>`select offer_id, ride_id, driver_id, lease_token, fence::float8, decision_ttl_ms,
+  const rows = await sql<
+    UndeliveredRow[]
+  >`select offer_id, ride_id, driver_id, lease_token, fence::float8, decision_ttl_ms,
       pickup_lat, pickup_lng, dropoff_lat, dropoff_lng, pickup_eta_s
     from undelivered_offers(${region}::smallint, ${afterMs}::int, ${limit}::int)`;
   return rows.map((row) => ({

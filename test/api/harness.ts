@@ -55,7 +55,7 @@ export interface TestApi extends AsyncDisposable {
 export async function startTestApi({ policy = calmPolicy }: { policy?: Policy } = {}): Promise<TestApi> {
   await using stack = new AsyncDisposableStack();
   const { url } = stack.use(await createTestDatabase());
-  return createTestApi({ url, policy, stack: stack.move() });
+  return await createTestApi({ url, policy, stack: stack.move() });
 }
 
 /** On a database that nobody listens for any more. */
@@ -66,7 +66,7 @@ export async function startApiWithoutDatabase(): Promise<TestApi> {
   server.close();
   await once(server, 'close');
   const url = `postgres://nobody:secret-word@127.0.0.1:${port}/none`;
-  return createTestApi({ url, stack: new AsyncDisposableStack() });
+  return await createTestApi({ url, stack: new AsyncDisposableStack() });
 }
 
 async function createTestApi(options: {

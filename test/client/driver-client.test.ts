@@ -1,5 +1,12 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { type AssignedRide, DriverClient, type DriverEvents, type DriverState, type Offer, type ShownOffer } from '../../src/client/driver-client.ts';
+import {
+  type AssignedRide,
+  DriverClient,
+  type DriverEvents,
+  type DriverState,
+  type Offer,
+  type ShownOffer,
+} from '../../src/client/driver-client.ts';
 import { Problem, Unreachable } from '../../src/client/problem.ts';
 import { DriverServer } from './driver-server.ts';
 
@@ -13,7 +20,13 @@ const offer: Offer = {
   dropoff: { lat: 3, lng: 4 },
   pickupEtaS: 90,
 };
-const assignment = { rideId: 'ride-1', driverId: 'driver-1', offerId: 'offer-1', fence: 7, assignedAt: '2026-01-01T00:00:00.000Z' };
+const assignment = {
+  rideId: 'ride-1',
+  driverId: 'driver-1',
+  offerId: 'offer-1',
+  fence: 7,
+  assignedAt: '2026-01-01T00:00:00.000Z',
+};
 const idle: DriverState = { status: 'available', offer: null, assignment: null };
 
 const clients: DriverClient[] = [];
@@ -23,7 +36,12 @@ afterEach(() => {
 
 /** A connected app that writes down what it is told. */
 async function connect(server: DriverServer, more: DriverEvents = {}) {
-  const seen = { states: [] as DriverState[], offers: [] as ShownOffer[], withdrawn: [] as string[], lost: [] as Error[] };
+  const seen = {
+    states: [] as DriverState[],
+    offers: [] as ShownOffer[],
+    withdrawn: [] as string[],
+    lost: [] as Error[],
+  };
   const client = new DriverClient({
     url: server.url,
     token: 'a token',
@@ -112,7 +130,11 @@ describe('reconnecting', () => {
     await using standby = await DriverServer.listen();
     const states: DriverState[] = [];
     const first = await DriverServer.listen();
-    const client = new DriverClient({ url: [first.url, standby.url], token: 't', events: { state: (state) => states.push(state) } });
+    const client = new DriverClient({
+      url: [first.url, standby.url],
+      token: 't',
+      events: { state: (state) => states.push(state) },
+    });
     clients.push(client);
     client.connect();
     await vi.waitFor(() => expect(states).toHaveLength(1));
@@ -215,7 +237,11 @@ it('says with the service’s own code why it may not connect', async () => {
   await using server = await DriverServer.listen();
   server.refuse('token_expired');
   const lost: Error[] = [];
-  const client = new DriverClient({ url: server.url, token: 't', events: { disconnected: (reason) => lost.push(reason) } });
+  const client = new DriverClient({
+    url: server.url,
+    token: 't',
+    events: { disconnected: (reason) => lost.push(reason) },
+  });
   clients.push(client);
   client.connect();
   await vi.waitFor(() => expect(lost[0]).toMatchObject({ name: 'Problem', code: 'token_expired' }));

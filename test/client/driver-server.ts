@@ -11,7 +11,8 @@ export class DriverServer implements AsyncDisposable {
   /** What arrived, in order. */
   readonly heard: { event: string; data: unknown }[] = [];
   /** Called for each new connection. */
-  onConnection: (socket: Socket) => void = (socket) => socket.emit('state', { status: 'available', offer: null, assignment: null });
+  onConnection: (socket: Socket) => void = (socket) =>
+    socket.emit('state', { status: 'available', offer: null, assignment: null });
   /** By event: the answer's data, or a `{refused}`; an event without a handler is never answered. */
   readonly handlers: Record<string, Handler> = {};
   readonly #io: Server;

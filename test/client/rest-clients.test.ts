@@ -114,5 +114,8 @@ it('lists come page by page to their end', async () => {
   for await (const { id } of operator.rides('region-1', 'completed')) ids.push(id);
   operator.close();
   expect(ids).toEqual(['a', 'b', 'c']);
-  expect(server.heard.map(({ path }) => new URL(path, server.url).searchParams.get('status'))).toEqual(['completed', 'completed']);
+  expect(server.heard.map(({ path }) => new URL(path, server.url).searchParams.get('status'))).toEqual([
+    'completed',
+    'completed',
+  ]);
 });

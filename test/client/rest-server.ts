@@ -45,7 +45,12 @@ export class RestServer implements AsyncDisposable {
   }
 }
 
-export function sendJson(response: ServerResponse, status: number, body: object, headers: Record<string, string> = {}): void {
+export function sendJson(
+  response: ServerResponse,
+  status: number,
+  body: object,
+  headers: Record<string, string> = {},
+): void {
   response.writeHead(status, { 'content-type': 'application/json', ...headers }).end(JSON.stringify(body));
 }
 

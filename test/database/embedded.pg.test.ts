@@ -58,7 +58,9 @@ async function startOwner(dataDir?: string): Promise<Owner> {
     const { url, dataDir, pid } = await startEmbedded(${JSON.stringify(dataDir === undefined ? {} : { dataDir })});
     console.log(JSON.stringify({ url, dataDir, pid, guardPid: guard.pid }));
     setInterval(() => {}, 1000);`;
-  const child = spawn(process.execPath, ['--input-type=module', '--eval', script], { stdio: ['ignore', 'pipe', 'inherit'] });
+  const child = spawn(process.execPath, ['--input-type=module', '--eval', script], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
   const lines = createInterface(child.stdout);
   const [line] = (await once(lines, 'line', { signal: AbortSignal.timeout(20_000) })) as [string];
   return { process: child, ...(JSON.parse(line) as Omit<Owner, 'process'>) };

@@ -18,7 +18,10 @@ test('200 clients confirming the same offer at once: one assignment, and all get
   const term = await lease(city.sql, city.region, rideId!, 'd1');
   await using many = connectDatabase(city.url, { hotConnections: 50 });
   // 100 through two processes' group commit, 100 each on its own.
-  const [one, two] = [createLeasing(city.database, createMetrics(), effects), createLeasing(many, createMetrics(), effects)];
+  const [one, two] = [
+    createLeasing(city.database, createMetrics(), effects),
+    createLeasing(many, createMetrics(), effects),
+  ];
   const asks = Array.from({ length: 200 }, async (_, i) => {
     if (i % 4 === 0) return one.confirm(city.region, term);
     if (i % 4 === 1) return two.confirm(city.region, term);
@@ -26,7 +29,9 @@ test('200 clients confirming the same offer at once: one assignment, and all get
   });
   const answers = await Promise.all(asks);
   expect(new Set(answers.map(({ refused }) => refused))).toEqual(new Set([null]));
-  expect(new Set(answers.map((a) => `${a.ride_id} ${a.driver_id} ${a.fence} ${a.assigned_at.toISOString()}`)).size).toBe(1);
+  expect(
+    new Set(answers.map((a) => `${a.ride_id} ${a.driver_id} ${a.fence} ${a.assigned_at.toISOString()}`)).size,
+  ).toBe(1);
   expect(await city.sql`select from assignments`).toHaveLength(1);
   expect(await city.events(rideId!)).toEqual(['ride_requested', 'offer_made', 'offer_accepted']);
 });
@@ -66,7 +71,13 @@ const MIX_SECONDS = process.env['CI'] === undefined ? 12 : 60;
 test(
   'lease, receive, confirm, cancel, decline, expire, arrive … in sets of 50 over the same rows: no deadlock, no half-applied item, no violation',
   async () => {
-    const policy = { parallelOffers: 3, deliveryTtlMs: 800, decisionTtlMs: 1_200, maxLifetimeMs: 2_500, offersMax: 100 };
+    const policy = {
+      parallelOffers: 3,
+      deliveryTtlMs: 800,
+      decisionTtlMs: 1_200,
+      maxLifetimeMs: 2_500,
+      offersMax: 100,
+    };
     await using city = await openCity(60, policy);
     await using many = connectDatabase(city.url, { hotConnections: 24 });
     const sql = many.hot;

@@ -2,9 +2,19 @@
 import { describe, expect, test } from 'vitest';
 import { newId, newLeaseToken } from '../../src/leasing/ids.ts';
 import * as t from '../../src/leasing/transitions.ts';
-import { addDrivers, addRegion, addRides, assign, lease, leaseTerms, moveExpiry, openCity, type City } from '../support/city.ts';
+import {
+  addDrivers,
+  addRegion,
+  addRides,
+  assign,
+  lease,
+  leaseTerms,
+  moveExpiry,
+  openCity,
+  type City,
+} from '../support/city.ts';
 
-const ask = (region: number, rideId: string, driverId: string): t.LeaseAsk => ({
+const askFor = (region: number, rideId: string, driverId: string): t.LeaseAsk => ({
   rideId,
   driverId,
   offerId: newId(region),
@@ -12,7 +22,10 @@ const ask = (region: number, rideId: string, driverId: string): t.LeaseAsk => ({
   pickupEtaS: 1,
 });
 
-async function refusedUnchanged<A extends { refused: string | null }>(city: City, run: () => Promise<A[]>): Promise<(string | null)[]> {
+async function refusedUnchanged<A extends { refused: string | null }>(
+  city: City,
+  run: () => Promise<A[]>,
+): Promise<(string | null)[]> {
   const before = await city.everything();
   const answers = await run();
   expect(await city.everything()).toEqual(before);
@@ -22,7 +35,7 @@ async function refusedUnchanged<A extends { refused: string | null }>(city: City
 describe('lease', () => {
   const refusal = (city: City, rideId: string, driverId: string, terms: Partial<t.LeaseTerms> = {}) =>
     refusedUnchanged(city, () =>
-      t.leaseDrivers(city.sql, city.region, [ask(city.region, rideId, driverId)], { ...leaseTerms, ...terms }, true),
+      t.leaseDrivers(city.sql, city.region, [askFor(city.region, rideId, driverId)], { ...leaseTerms, ...terms }, true),
     );
 
   test('is refused for a ride or driver that is not there', async () => {
@@ -36,7 +49,7 @@ describe('lease', () => {
     await using city = await openCity(1);
     const other = await addRegion(city.sql, 'paris');
     const [rideId] = await addRides(city.sql, other, 1);
-    const answers = await t.leaseDrivers(city.sql, other, [ask(other, rideId!, 'd1')], leaseTerms, true);
+    const answers = await t.leaseDrivers(city.sql, other, [askFor(other, rideId!, 'd1')], leaseTerms, true);
     expect(answers).toMatchObject([{ refused: 'driver_not_found' }]);
   });
 
@@ -68,7 +81,12 @@ describe('lease', () => {
   test('gives one driver to one ride, and a ride no more drivers than it has places, within one set', async () => {
     await using city = await openCity(3);
     const [a, b] = await addRides(city.sql, city.region, 2);
-    const pairs = [ask(city.region, a!, 'd1'), ask(city.region, b!, 'd1'), ask(city.region, a!, 'd2'), ask(city.region, b!, 'd3')];
+    const pairs = [
+      askFor(city.region, a!, 'd1'),
+      askFor(city.region, b!, 'd1'),
+      askFor(city.region, a!, 'd2'),
+      askFor(city.region, b!, 'd3'),
+    ];
     const answers = await t.leaseDrivers(city.sql, city.region, pairs, leaseTerms, false);
     expect(answers.map(({ refused }) => refused)).toEqual([null, 'driver_unavailable', 'ride_fully_offered', null]);
   });
@@ -78,7 +96,7 @@ describe('lease', () => {
     const [a, b] = await addRides(city.sql, city.region, 2);
     await city.sql.begin(async (holder) => {
       await holder`select from driver_state where region = ${city.region} and driver_id = 'd1' for update`;
-      const pairs = [ask(city.region, a!, 'd1'), ask(city.region, b!, 'd2')];
+      const pairs = [askFor(city.region, a!, 'd1'), askFor(city.region, b!, 'd2')];
       const answers = await t.leaseDrivers(city.sql, city.region, pairs, leaseTerms, false);
       expect(answers.map(({ refused }) => refused)).toEqual(['busy', null]);
     });
@@ -102,7 +120,9 @@ describe.each(['received', 'confirm', 'decline', 'release'] as const)('%s', (com
   test('is refused for an unknown offer, another driver, and a token that is not the term’s own, in this order', async () => {
     await using city = await openCity(1);
     const term = await leased(city);
-    expect(await refusal(city, { ...term, offerId: newId(city.region), driverId: 'd2', leaseToken: 'x' })).toEqual(['offer_not_found']);
+    expect(await refusal(city, { ...term, offerId: newId(city.region), driverId: 'd2', leaseToken: 'x' })).toEqual([
+      'offer_not_found',
+    ]);
     expect(await refusal(city, { ...term, driverId: 'd2', leaseToken: 'x' })).toEqual(['wrong_driver']);
     expect(await refusal(city, { ...term, leaseToken: newLeaseToken() })).toEqual(['wrong_token']);
     expect(await refusal(city, { ...term, leaseToken: '' })).toEqual(['wrong_token']);
@@ -129,7 +149,12 @@ describe.each(['received', 'confirm', 'decline', 'release'] as const)('%s', (com
   test('is refused after the ride was cancelled, and after another driver took it', async () => {
     await using city = await openCity(3);
     const term = await leased(city);
-    await t.cancelRides(city.sql, city.region, [{ rideId: term.rideId, riderId: null, source: 'rider', reason: 'test' }], true);
+    await t.cancelRides(
+      city.sql,
+      city.region,
+      [{ rideId: term.rideId, riderId: null, source: 'rider', reason: 'test' }],
+      true,
+    );
     expect(await refusal(city, term)).toEqual(['ride_cancelled']);
 
     const [rideId] = await addRides(city.sql, city.region, 1);
@@ -165,7 +190,11 @@ describe('confirm', () => {
     const two = await lease(city.sql, city.region, rideId!, 'd2', { parallelOffers: 2 });
     const answers = await t.confirmOffers(city.sql, city.region, [two, one], false);
     expect(answers.map(({ refused }) => refused)).toEqual([null, 'ride_taken']);
-    expect(answers[0]).toMatchObject({ driver_id: 'd2', withdrawn_offer_ids: [one.offerId], withdrawn_driver_ids: ['d1'] });
+    expect(answers[0]).toMatchObject({
+      driver_id: 'd2',
+      withdrawn_offer_ids: [one.offerId],
+      withdrawn_driver_ids: ['d1'],
+    });
     expect(await city.driver('d1')).toMatchObject({ status: 'available' });
     expect(await city.offer(one.offerId)).toMatchObject({ status: 'withdrawn', end_reason: 'ride_taken' });
     expect(await city.ride(rideId!)).toMatchObject({ status: 'assigned', assigned_driver_id: 'd2', live_offers: 0 });
@@ -217,9 +246,16 @@ describe('after the clock stepped back', () => {
   test('a cancel of a ride with two open offers dates its events in order', async () => {
     await using city = await openCity(2);
     const [rideId] = await addRides(city.sql, city.region, 1);
-    const terms = await Promise.all(['d1', 'd2'].map((d) => lease(city.sql, city.region, rideId!, d, { parallelOffers: 2 })));
+    const terms = await Promise.all(
+      ['d1', 'd2'].map((d) => lease(city.sql, city.region, rideId!, d, { parallelOffers: 2 })),
+    );
     await recordAhead(city, terms.sort((a, b) => (a.offerId < b.offerId ? -1 : 1))[0]!.driverId, 2);
-    await t.cancelRides(city.sql, city.region, [{ rideId: rideId!, riderId: null, source: 'rider', reason: 'x' }], true);
+    await t.cancelRides(
+      city.sql,
+      city.region,
+      [{ rideId: rideId!, riderId: null, source: 'rider', reason: 'x' }],
+      true,
+    );
     await expectEventsInOrder(city, rideId!);
   });
 
@@ -238,12 +274,17 @@ describe('after the clock stepped back', () => {
     await recordAhead(city, 'd1', 2);
     await t.returnOffers(city.sql, city.region, [{ ...first, reason: 'x' }], 'declined', true);
     const second = await lease(city.sql, city.region, b!, 'd1');
-    const [ended, granted] = [(await city.offer(first.offerId))['ended_at'], (await city.offer(second.offerId))['granted_at']];
+    const [ended, granted] = [
+      (await city.offer(first.offerId))['ended_at'],
+      (await city.offer(second.offerId))['granted_at'],
+    ];
     expect((granted as Date).getTime()).toBeGreaterThanOrEqual((ended as Date).getTime());
   });
 
   async function expectEventsInOrder(city: City, rideId: string): Promise<void> {
-    const times = (await city.sql`select at from ride_events where ride_id = ${rideId} order by seq`).map((e) => (e['at'] as Date).getTime());
+    const times = (await city.sql`select at from ride_events where ride_id = ${rideId} order by seq`).map((e) =>
+      (e['at'] as Date).getTime(),
+    );
     expect(times).toEqual([...times].sort((a, b) => a - b));
   }
 });
@@ -328,7 +369,8 @@ describe('cancel', () => {
     const { rideId } = await assign(city);
     expect(await refusedUnchanged(city, () => cancel(city, newId(city.region)))).toEqual(['ride_not_found']);
     expect(await refusedUnchanged(city, () => cancel(city, rideId, 'somebody'))).toEqual(['wrong_rider']);
-    const advance = (status: t.RideStep) => t.advanceRides(city.sql, city.region, [{ rideId, driverId: 'd1', status }], true);
+    const advance = (status: t.RideStep) =>
+      t.advanceRides(city.sql, city.region, [{ rideId, driverId: 'd1', status }], true);
     await advance('driver_arrived');
     await advance('in_progress');
     expect(await refusedUnchanged(city, () => cancel(city, rideId))).toEqual(['ride_in_progress']);
@@ -345,14 +387,22 @@ describe('a driver who cancels after accepting', () => {
     await using city = await openCity(2);
     const term = await assign(city);
     expect(await leave(city, term.rideId)).toEqual([{ refused: null, applied: true }]);
-    expect(await city.ride(term.rideId)).toMatchObject({ status: 'searching', assigned_driver_id: null, excluded_driver_ids: ['d1'] });
+    expect(await city.ride(term.rideId)).toMatchObject({
+      status: 'searching',
+      assigned_driver_id: null,
+      excluded_driver_ids: ['d1'],
+    });
     expect(await city.driver('d1')).toMatchObject({ status: 'available' });
     expect(await refusedUnchanged(city, () => leave(city, term.rideId))).toEqual([null]);
     // The accept that he gave back still has its first answer, and books nothing.
-    expect(await t.confirmOffers(city.sql, city.region, [term], true)).toMatchObject([{ refused: null, applied: false }]);
+    expect(await t.confirmOffers(city.sql, city.region, [term], true)).toMatchObject([
+      { refused: null, applied: false },
+    ]);
     expect(await city.ride(term.rideId)).toMatchObject({ status: 'searching' });
     const next = await lease(city.sql, city.region, term.rideId, 'd2');
-    expect(await t.confirmOffers(city.sql, city.region, [next], true)).toMatchObject([{ refused: null, applied: true }]);
+    expect(await t.confirmOffers(city.sql, city.region, [next], true)).toMatchObject([
+      { refused: null, applied: true },
+    ]);
   });
 
   test('is refused if it isn’t his ride, or the trip has begun', async () => {
@@ -384,7 +434,10 @@ describe('a step of the ride', () => {
     await using city = await openCity(1);
     const { rideId } = await assign(city);
     const steps = (['driver_arrived', 'in_progress'] as const).map((status) => ({ rideId, driverId: 'd1', status }));
-    expect((await t.advanceRides(city.sql, city.region, steps, false)).map(({ refused }) => refused)).toEqual([null, 'busy']);
+    expect((await t.advanceRides(city.sql, city.region, steps, false)).map(({ refused }) => refused)).toEqual([
+      null,
+      'busy',
+    ]);
   });
 
   test('is refused after the ride was cancelled', async () => {
@@ -400,10 +453,14 @@ describe('a shift', () => {
     await using city = await openCity(2);
     const { sql, region } = city;
     await assign(city, 'd1');
-    expect(await refusedUnchanged(city, () => t.takeOffline(sql, region, ['d1'], 'over', true))).toEqual(['driver_assigned']);
+    expect(await refusedUnchanged(city, () => t.takeOffline(sql, region, ['d1'], 'over', true))).toEqual([
+      'driver_assigned',
+    ]);
     const [rideId] = await addRides(sql, region, 1);
     const term = await lease(sql, region, rideId!, 'd2');
-    expect(await t.takeOffline(sql, region, ['d2'], 'over', true)).toMatchObject([{ applied: true, ended_offer_id: term.offerId }]);
+    expect(await t.takeOffline(sql, region, ['d2'], 'over', true)).toMatchObject([
+      { applied: true, ended_offer_id: term.offerId },
+    ]);
     expect(await city.offer(term.offerId)).toMatchObject({ status: 'declined', end_reason: 'over', proof: null });
     expect(await city.driver('d2')).toMatchObject({ status: 'offline' });
     expect(await city.ride(rideId!)).toMatchObject({ excluded_driver_ids: ['d2'], live_offers: 0 });

@@ -24,13 +24,24 @@ describe('a driver’s answers', () => {
   });
 
   it('take a person’s time: three seconds for half of them', () => {
-    const thinks = plansOf(4, 10_001).map(({ thinkMs }) => thinkMs).sort((a, b) => a - b);
+    const thinks = plansOf(4, 10_001)
+      .map(({ thinkMs }) => thinkMs)
+      .sort((a, b) => a - b);
     expect(thinks[5_000]).toBeGreaterThan(2_900);
     expect(thinks[5_000]).toBeLessThan(3_400);
   });
 
   it('don’t depend on the rates beyond what the rates decide', () => {
-    const never = { ...defaultRates, declines: 0, ignores: 0, answersLate: 0, disconnects: 0, crashes: 0, answersTwice: 0, cancels: 0 };
+    const never = {
+      ...defaultRates,
+      declines: 0,
+      ignores: 0,
+      answersLate: 0,
+      disconnects: 0,
+      crashes: 0,
+      answersTwice: 0,
+      cancels: 0,
+    };
     const whens = (rates: typeof defaultRates) => plansOf(5, 200, rates).map(({ when, slow }) => [when, slow]);
     expect(whens(never)).toEqual(whens(defaultRates));
   });
@@ -38,6 +49,11 @@ describe('a driver’s answers', () => {
 
 it('rates that can’t be meant are named', () => {
   expect(rateProblems(defaultRates)).toEqual([]);
-  expect(rateProblems({ ...defaultRates, declines: -0.1, slow: 2 })).toEqual(['declines must be from 0 to 1', 'slow must be from 0 to 1']);
-  expect(rateProblems({ ...defaultRates, declines: 0.6, ignores: 0.6 })).toEqual([expect.stringContaining('more than 1')]);
+  expect(rateProblems({ ...defaultRates, declines: -0.1, slow: 2 })).toEqual([
+    'declines must be from 0 to 1',
+    'slow must be from 0 to 1',
+  ]);
+  expect(rateProblems({ ...defaultRates, declines: 0.6, ignores: 0.6 })).toEqual([
+    expect.stringContaining('more than 1'),
+  ]);
 });

@@ -173,7 +173,16 @@ export class FakeService implements AsyncDisposable {
     const expiresInMs = this.policy?.decisionTtlMs ?? 0;
     const { id: rideId, pickup, dropoff } = ride;
     driver.fence++;
-    driver.offer = { offerId: randomUUID(), rideId, leaseToken: randomUUID(), fence: driver.fence, expiresInMs, pickup, dropoff, pickupEtaS: 1 };
+    driver.offer = {
+      offerId: randomUUID(),
+      rideId,
+      leaseToken: randomUUID(),
+      fence: driver.fence,
+      expiresInMs,
+      pickup,
+      dropoff,
+      pickupEtaS: 1,
+    };
     driver.status = 'leased';
     ride.driverId = driver.id;
     ride.triedDriverIds.add(driver.id);
@@ -206,7 +215,17 @@ export class FakeService implements AsyncDisposable {
     if (driver === undefined) return void socket.disconnect(true);
     driver.socket?.disconnect(true);
     driver.socket = socket;
-    for (const event of ['online', 'offline', 'location', 'accept', 'decline', 'arrive', 'start', 'complete', 'cancel']) {
+    for (const event of [
+      'online',
+      'offline',
+      'location',
+      'accept',
+      'decline',
+      'arrive',
+      'start',
+      'complete',
+      'cancel',
+    ]) {
       socket.on(event, (...args: unknown[]) => {
         const reply = args.at(-1);
         const refused = this.#command(driver, event, args[0] as never);
@@ -217,12 +236,27 @@ export class FakeService implements AsyncDisposable {
     }
     const { ride } = driver;
     const assignment =
-      ride === null ? null : { rideId: ride.id, driverId: driver.id, offerId: '', fence: driver.fence, assignedAt: '', pickup: ride.pickup, dropoff: ride.dropoff, rideStatus: ride.status };
+      ride === null
+        ? null
+        : {
+            rideId: ride.id,
+            driverId: driver.id,
+            offerId: '',
+            fence: driver.fence,
+            assignedAt: '',
+            pickup: ride.pickup,
+            dropoff: ride.dropoff,
+            rideStatus: ride.status,
+          };
     socket.emit('state', { status: driver.status, offer: driver.offer, assignment });
   }
 
   /** The answer's data, or why not. */
-  #command(driver: Driver, event: string, data: { offerId: string; leaseToken: string; rideId: string } & Point): object | string {
+  #command(
+    driver: Driver,
+    event: string,
+    data: { offerId: string; leaseToken: string; rideId: string } & Point,
+  ): object | string {
     if (event === 'location') driver.position = { lat: data.lat, lng: data.lng };
     if (event === 'online' && driver.status === 'offline') this.#free(driver);
     if (event === 'accept') return this.#accept(driver, data);
@@ -250,7 +284,13 @@ export class FakeService implements AsyncDisposable {
     clearTimeout(driver.expiry);
     Object.assign(driver, { offer: null, status: 'assigned', ride });
     ride.status = 'assigned';
-    const assignment = { rideId: ride.id, driverId: driver.id, offerId, fence: offer.fence, assignedAt: new Date().toISOString() };
+    const assignment = {
+      rideId: ride.id,
+      driverId: driver.id,
+      offerId,
+      fence: offer.fence,
+      assignedAt: new Date().toISOString(),
+    };
     this.confirmed.set(offerId, { assignment });
     driver.socket?.emit('assignment', { ...assignment, pickup: ride.pickup, dropoff: ride.dropoff });
     return { assignment };

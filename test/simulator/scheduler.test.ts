@@ -29,7 +29,8 @@ describe('the scheduler', () => {
     const city = scheduler();
     const startMs = performance.now();
     const ranAtMs: number[] = [];
-    for (const delayMs of [0, 1, 5, 17, 17.5, 100]) city.after(delayMs, () => ranAtMs.push(performance.now() - startMs - delayMs));
+    for (const delayMs of [0, 1, 5, 17, 17.5, 100])
+      city.after(delayMs, () => ranAtMs.push(performance.now() - startMs - delayMs));
     for (let ms = 0; ms < 150; ms++) vi.advanceTimersByTime(1);
     expect(ranAtMs).toHaveLength(6);
     for (const lateMs of ranAtMs) expect(lateMs).toBeGreaterThanOrEqual(0);

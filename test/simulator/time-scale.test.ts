@@ -5,7 +5,10 @@ import { scalePolicy } from '../../simulator/time-scale.ts';
 describe('a scaled policy', () => {
   it('may run at every speedup from 1 to 600', () => {
     for (let speedup = 1; speedup <= 600; speedup++) {
-      expect({ speedup, problems: policyProblems(scalePolicy(defaultPolicy, speedup)) }).toEqual({ speedup, problems: [] });
+      expect({ speedup, problems: policyProblems(scalePolicy(defaultPolicy, speedup)) }).toEqual({
+        speedup,
+        problems: [],
+      });
     }
   });
 
@@ -49,6 +52,7 @@ describe('a scaled policy', () => {
   });
 
   it('exists for no clock that runs slower than the wall’s', () => {
-    for (const speedup of [0, 0.5, -1, Number.NaN, Infinity]) expect(() => scalePolicy(defaultPolicy, speedup)).toThrow(RangeError);
+    for (const speedup of [0, 0.5, -1, Number.NaN, Infinity])
+      expect(() => scalePolicy(defaultPolicy, speedup)).toThrow(RangeError);
   });
 });

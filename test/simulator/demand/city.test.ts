@@ -15,7 +15,12 @@ const places: Record<string, Point> = {
 function tripsAround(center: Point, count = 200): Trip[] {
   const random = createRandom('trips');
   const place = (): Point => offsetPoint(center, random.next() * 2 * Math.PI, random.next() * 5_000);
-  return Array.from({ length: count }, (_, index) => ({ requestMs: index, pickup: place(), dropoff: place(), driveMs: null }));
+  return Array.from({ length: count }, (_, index) => ({
+    requestMs: index,
+    pickup: place(),
+    dropoff: place(),
+    driveMs: null,
+  }));
 }
 
 describe.each(Object.entries(places))('a city at %s', (_name, center) => {
@@ -24,7 +29,12 @@ describe.each(Object.entries(places))('a city at %s', (_name, center) => {
 
   it('lies around the middle of its trips and holds all of them, with little to spare', () => {
     expect(greatCircleM(city.center, center)).toBeLessThan(1_000);
-    const reachM = Math.max(...trips.flatMap(({ pickup, dropoff }) => [greatCircleM(city.center, pickup), greatCircleM(city.center, dropoff)]));
+    const reachM = Math.max(
+      ...trips.flatMap(({ pickup, dropoff }) => [
+        greatCircleM(city.center, pickup),
+        greatCircleM(city.center, dropoff),
+      ]),
+    );
     expect(city.radiusM).toBeGreaterThan(reachM);
     expect(city.radiusM).toBeLessThan(reachM + 1_000);
   });

@@ -14,7 +14,8 @@ beforeAll(async () => {
 afterAll(() => rm(folder, { recursive: true }));
 
 const header = 'request_time,pu_lat,pu_lng,do_lat,do_lng,trip_min';
-const row = (time: string, minutes: number | string = 7): string => `2026-03-01 ${time},52.5,13.4,52.51,13.42,${minutes}`;
+const row = (time: string, minutes: number | string = 7): string =>
+  `2026-03-01 ${time},52.5,13.4,52.51,13.42,${minutes}`;
 const whole: CsvWindow = { fromMs: null, minutes: null };
 const hour = (from: number, minutes = 60): CsvWindow => ({ fromMs: from * 3_600_000, minutes });
 
@@ -28,7 +29,10 @@ const lines = (...rows: string[]): string => [header, ...rows, ''].join('\n');
 /** So many good rows that a few broken ones are within the limit. */
 const many = (count: number): string[] => Array.from({ length: count }, () => row('08:00:30'));
 const failure = async (loading: Promise<unknown>): Promise<DemandError> => {
-  const error = await loading.then(() => null, (reason: unknown) => reason);
+  const error = await loading.then(
+    () => null,
+    (reason: unknown) => reason,
+  );
   expect(error).toBeInstanceOf(DemandError);
   return error as DemandError;
 };
@@ -56,8 +60,12 @@ describe('a demand file', () => {
   });
 
   it('may name and order its columns in other ways, and hold more of them', async () => {
-    const text = 'id,Pickup_Datetime,pickup_longitude,pickup_latitude,dropoff_longitude,dropoff_latitude\n1,2026-03-01T08:00:30Z,13.4,52.5,13.42,52.51\n';
-    expect((await load(text)).trips[0]).toMatchObject({ pickup: { lat: 52.5, lng: 13.4 }, dropoff: { lat: 52.51, lng: 13.42 } });
+    const text =
+      'id,Pickup_Datetime,pickup_longitude,pickup_latitude,dropoff_longitude,dropoff_latitude\n1,2026-03-01T08:00:30Z,13.4,52.5,13.42,52.51\n';
+    expect((await load(text)).trips[0]).toMatchObject({
+      pickup: { lat: 52.5, lng: 13.4 },
+      dropoff: { lat: 52.51, lng: 13.42 },
+    });
   });
 
   it('may have trips that end where they began', async () => {
@@ -166,17 +174,27 @@ describe('broken rows', () => {
   });
 
   it('are all the lines that a misplaced quote swallows, and not one', async () => {
-    const swallowed = [...many(2_000), '2026-03-01 08:00:30,52.5,13.4,52.51,13.42,"7', ...many(10), '2026-03-01 08:00:30,"52.5",13.4,52.51,13.42,7', ...many(50)];
+    const swallowed = [
+      ...many(2_000),
+      '2026-03-01 08:00:30,52.5,13.4,52.51,13.42,"7',
+      ...many(10),
+      '2026-03-01 08:00:30,"52.5",13.4,52.51,13.42,7',
+      ...many(50),
+    ];
     const { trips, broken } = await load(lines(...swallowed));
     expect(trips).toHaveLength(2_050);
     expect(broken).toMatchObject({ rows: 2_062, count: 12 });
   });
 
   it('don’t hide that the rest of the file is missing behind a quote left open', async () => {
-    const { code, message } = await failure(load(lines(...many(500), '2026-03-01 08:00:30,"52.5,13.4,52.51,13.42,7', ...many(5_000))));
+    const { code, message } = await failure(
+      load(lines(...many(500), '2026-03-01 08:00:30,"52.5,13.4,52.51,13.42,7', ...many(5_000))),
+    );
     expect(code).toBe('unreadable');
     expect(message).toContain('after line 501');
-    expect((await failure(load(lines(...many(500), '2026-03-01 08:00:30,"52.5,13.4,52.51,13.42,7', ...many(50))))).code).toBe('too_many_broken_rows');
+    expect(
+      (await failure(load(lines(...many(500), '2026-03-01 08:00:30,"52.5,13.4,52.51,13.42,7', ...many(50))))).code,
+    ).toBe('too_many_broken_rows');
   });
 });
 

@@ -4,7 +4,13 @@ import { createRandom } from '../../../domain/random.ts';
 import { type SyntheticCity, syntheticDemand } from '../../../simulator/demand/synthetic.ts';
 
 const hour = 3_600_000;
-const city: SyntheticCity = { center: { lat: 64.1, lng: -21.9 }, radiusM: 5_000, peakRidesPerHour: 3_000, fromMs: 18 * hour, minutes: 60 };
+const city: SyntheticCity = {
+  center: { lat: 64.1, lng: -21.9 },
+  radiusM: 5_000,
+  peakRidesPerHour: 3_000,
+  fromMs: 18 * hour,
+  minutes: 60,
+};
 
 describe('a made-up city', () => {
   it('is the same for the same seed, and another for another', () => {
@@ -39,7 +45,10 @@ describe('a made-up city', () => {
       const cell = `${Math.floor(pickup.lat * 200)} ${Math.floor(pickup.lng * 100)}`;
       cells.set(cell, (cells.get(cell) ?? 0) + 1);
     }
-    const densest = [...cells.values()].sort((a, b) => b - a).slice(0, 10).reduce((sum, count) => sum + count, 0);
+    const densest = [...cells.values()]
+      .sort((a, b) => b - a)
+      .slice(0, 10)
+      .reduce((sum, count) => sum + count, 0);
     expect(densest / trips.length).toBeGreaterThan(0.25);
   });
 
