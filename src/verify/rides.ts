@@ -28,8 +28,8 @@ const letters = {
   no_drivers_available: 'N',
 } as const;
 
-/** Searching, then trips that were given back and searched again, then perhaps an end or a trip. */
-const LEGAL_RIDE = '^R[mrdewu]*(AT?G[mrdewu]*)*(N|X|A(X|T(X|SC?)?)?)?$';
+/** Searching, then trips that were given back and searched again, then perhaps an end or a trip. An acceptance withdraws the other offers. */
+const LEGAL_RIDE = '^R[mrdewu]*(Aw*T?G[mrdewu]*)*(N|X|Aw*(X|T(X|SC?)?)?)?$';
 /** Made, perhaps received, ended at most once; after an acceptance the trip. */
 const LEGAL_OFFER = '^mr?([dewu]|A(X|G|T(X|G|SC?)?)?)?$';
 const isTurn = 'ascii(letter) < 97';
@@ -245,7 +245,7 @@ const matters: Source = {
     {
       id: 'I4f',
       of: `m.status = 'withdrawn' and m.proof is null and m.offer_end_reason in ('ride_cancelled', 'ride_taken')`,
-      holds: `case m.offer_end_reason when 'ride_taken' then s.accepted_seq > m.end_seq
+      holds: `case m.offer_end_reason when 'ride_taken' then left(s.letters, m.end_seq::int) ~ 'Aw+$'
         else r.status = 'cancelled' and r.ended_at >= m.ended_at end`,
       shows: `format('withdrawn as %s, and the ride is %s', m.offer_end_reason, r.status)`,
     },

@@ -66,7 +66,7 @@ export async function startApiWithoutDatabase(): Promise<TestApi> {
   server.close();
   await once(server, 'close');
   const url = `postgres://nobody:secret-word@127.0.0.1:${port}/none`;
-  return await createTestApi({ url, stack: new AsyncDisposableStack() });
+  return createTestApi({ url, stack: new AsyncDisposableStack() });
 }
 
 async function createTestApi(options: {
