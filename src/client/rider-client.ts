@@ -10,11 +10,15 @@ export interface RideRequest {
   readonly vehicleClass?: string;
 }
 
-/** One thing that happened to a ride; what else it carries depends on its type. */
+/** One thing that happened to a ride, in order from 1; null for what its type doesn't have. */
 export interface TimelineEntry {
+  readonly seq: number;
   readonly type: string;
   readonly at: string;
-  readonly [detail: string]: unknown;
+  readonly driverId: string | null;
+  readonly offerId: string | null;
+  readonly fence: number | null;
+  readonly reason: string | null;
 }
 
 /**

@@ -181,7 +181,8 @@ describe('commands', () => {
     };
     await expect(client.accept(offer)).resolves.toEqual(assignment);
     const accepts = server.heard.filter(({ event }) => event === 'accept').map(({ data }) => data);
-    expect(accepts).toEqual(Array(2).fill({ offerId: 'offer-1', leaseToken: 'token-1' }));
+    const answer = { offerId: 'offer-1', leaseToken: 'token-1' };
+    expect(accepts).toEqual([answer, answer]);
     expect(server.sockets).toHaveLength(2);
   });
 
