@@ -79,7 +79,9 @@ export async function openFanout(kind: FanoutKind, onError: (error: Error) => vo
       handlers.connected = handler;
     },
     [Symbol.asyncDispose]: async () => {
-      await io.close();
+      // Without the gateway's role it was never attached to a server, and `io.close` throws.
+      if ((io.engine as unknown) === undefined) await Promise.all([io.of('/').adapter.close(), drivers.adapter.close()]);
+      else await io.close();
       await close();
     },
   };

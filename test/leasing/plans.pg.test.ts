@@ -1,0 +1,242 @@
+/**
+ * Every hot statement reaches its rows through the index it names, with and without statistics: held against the
+ * server's own counters, because a plan that EXPLAIN shows isn't always the one that a function runs.
+ */
+import { createHash } from 'node:crypto';
+import { describe, expect, test } from 'vitest';
+import { cellOf } from '../../domain/geo.ts';
+import { defaultPolicy } from '../../domain/policy.ts';
+import { connectDatabase, type Sql } from '../../src/database/connection.ts';
+import { newId, newLeaseToken } from '../../src/leasing/ids.ts';
+import * as t from '../../src/leasing/transitions.ts';
+import { addDrivers, addRegion, addRides, CENTER, lease, leaseTerms, moveExpiry, newRide } from '../support/city.ts';
+import { createTestDatabase } from '../support/database.ts';
+
+const HOT_TABLES = ['rides', 'offers', 'driver_state', 'driver_presence', 'assignments', 'ride_events'];
+const GROWN_ROWS = 20_000;
+/** A set of a few items has no business reading more index entries than this, however large the region. */
+const ENTRIES_MAX = 200;
+
+interface Counters {
+  readonly seqScans: Readonly<Record<string, number>>;
+  readonly scans: Readonly<Record<string, number>>;
+  readonly entries: Readonly<Record<string, number>>;
+  readonly updates: { readonly all: number; readonly hot: number };
+}
+
+interface Bench extends AsyncDisposable {
+  readonly sql: Sql;
+  /** For what surrounds a transition. */
+  readonly cold: Sql;
+  readonly region: number;
+  /** What a transition did to the counters; fails on a sequential scan of a hot table. */
+  readonly watch: (name: string, work: () => Promise<unknown>) => Promise<Counters>;
+}
+
+async function openBench(drivers: number): Promise<Bench> {
+  const server = await createTestDatabase();
+  const database = connectDatabase(server.url, { hotConnections: 1, coldConnections: 1 });
+  const { hot, cold } = database;
+  const region = await addRegion(hot);
+  await addDrivers(hot, region, drivers);
+  const watch = async (name: string, work: () => Promise<unknown>): Promise<Counters> => {
+    const before = await readCounters(hot, cold);
+    await work();
+    const spent = difference(await readCounters(hot, cold), before);
+    expect(spent.seqScans, `${name}: sequential scans`).toEqual({});
+    return spent;
+  };
+  return {
+    sql: hot,
+    cold,
+    region,
+    watch,
+    [Symbol.asyncDispose]: async () => {
+      await database.close();
+      await server[Symbol.asyncDispose]();
+    },
+  };
+}
+
+/** What both connections did so far; each hands its counts over before it answers. */
+async function readCounters(hot: Sql, cold: Sql): Promise<Counters> {
+  await hot`select pg_stat_force_next_flush()`;
+  await cold`select pg_stat_force_next_flush(), pg_stat_clear_snapshot()`;
+  const tables = await cold<{ name: string; scans: number; updates: number; hot: number }[]>`
+    select relname as name, seq_scan::int as scans, n_tup_upd::int as updates, n_tup_hot_upd::int as hot
+    from pg_stat_user_tables where relname = any(${HOT_TABLES})`;
+  const indexes = await cold<{ name: string; scans: number; entries: number }[]>`
+    select indexrelname as name, idx_scan::int as scans, idx_tup_read::int as entries
+    from pg_stat_user_indexes where relname = any(${HOT_TABLES})`;
+  const states = tables.find(({ name }) => name === 'driver_state')!;
+  return {
+    seqScans: Object.fromEntries(tables.map(({ name, scans }) => [name, scans])),
+    scans: Object.fromEntries(indexes.map(({ name, scans }) => [name, scans])),
+    entries: Object.fromEntries(indexes.map(({ name, entries }) => [name, entries])),
+    updates: { all: states.updates, hot: states.hot },
+  };
+}
+
+function difference(after: Counters, before: Counters): Counters {
+  const grown = (a: Readonly<Record<string, number>>, b: Readonly<Record<string, number>>) =>
+    Object.fromEntries(
+      Object.entries(a)
+        .map(([name, count]) => [name, count - (b[name] ?? 0)] as const)
+        .filter(([, count]) => count > 0),
+    );
+  return {
+    seqScans: grown(after.seqScans, before.seqScans),
+    scans: grown(after.scans, before.scans),
+    entries: grown(after.entries, before.entries),
+    updates: { all: after.updates.all - before.updates.all, hot: after.updates.hot - before.updates.hot },
+  };
+}
+
+/** Rides, offers and events of a region that has been at work for a while, made by the transitions themselves. */
+async function grow({ sql, cold, region }: Bench): Promise<void> {
+  const setMax = 100;
+  for (let done = 0; done < GROWN_ROWS; done += setMax) {
+    const rides = await addRides(sql, region, setMax);
+    const asks = rides.map((rideId, i) => ({
+      rideId,
+      driverId: `d${done + i + 1}`,
+      offerId: newId(region),
+      leaseToken: newLeaseToken(),
+      pickupEtaS: 60,
+    }));
+    await t.leaseDrivers(sql, region, asks, leaseTerms, true);
+    const cancels = rides.map((rideId) => ({ rideId, riderId: null, source: 'system' as const, reason: 'test' }));
+    await t.cancelRides(sql, region, cancels, true);
+  }
+  for (const table of HOT_TABLES) await cold.unsafe(`vacuum analyze ${table}`);
+}
+
+const claimsOf = (terms: readonly t.TermClaim[]): t.TermClaim[] => [...terms];
+const sumOf = (counts: Readonly<Record<string, number>>): number => Object.values(counts).reduce((a, b) => a + b, 0);
+
+/** All the transitions that change rows, in the order of a ride's life. */
+async function runTransitions(bench: Bench): Promise<void> {
+  const { sql, region } = bench;
+  const bounded = async (name: string, work: () => Promise<unknown>): Promise<Counters> => {
+    const spent = await bench.watch(name, work);
+    expect(sumOf(spent.entries), `${name}: ${JSON.stringify(spent.entries)}`).toBeLessThan(ENTRIES_MAX);
+    return spent;
+  };
+  const hot = async (name: string, work: () => Promise<unknown>): Promise<void> => {
+    const { updates } = await bounded(name, work);
+    expect(updates.all, name).toBeGreaterThan(0);
+    expect(updates.hot, `${name}: HOT updates of driver_state`).toBe(updates.all);
+  };
+  const idempotency = (key: string) => ({ subject: 'x', key, requestHash: createHash('sha256').update(key).digest() });
+  const request = async (count: number): Promise<string[]> => {
+    const rides = Array.from({ length: count }, (_, i) =>
+      newRide(region, { idempotency: idempotency(`${newId(region)}-${i}`) }),
+    );
+    await bounded('createRides', () => t.createRides(sql, region, rides));
+    return rides.map(({ rideId }) => rideId);
+  };
+  const asksOf = (rides: readonly string[]): t.LeaseAsk[] =>
+    rides.map((rideId, i) => ({
+      rideId,
+      driverId: `d${i + 1}`,
+      offerId: newId(region),
+      leaseToken: newLeaseToken(),
+      pickupEtaS: 60,
+    }));
+
+  const rides = await request(3);
+  const terms = asksOf(rides);
+  await hot('leaseDrivers', () => t.leaseDrivers(sql, region, terms, leaseTerms, false));
+  await hot('receiveOffers', () => t.receiveOffers(sql, region, claimsOf(terms), false));
+  await hot('confirmOffers', () => t.confirmOffers(sql, region, claimsOf(terms), false));
+  await bounded('confirmOffers, repeated', () => t.confirmOffers(sql, region, claimsOf(terms), false));
+  await hot('unassignRides', () =>
+    t.unassignRides(sql, region, [{ rideId: rides[2]!, driverId: 'd3', reason: 'flat', patienceMs: 1_000 }], false),
+  );
+  for (const status of ['driver_arrived', 'in_progress'] as const) {
+    const steps = terms.slice(0, 2).map(({ rideId, driverId }) => ({ rideId, driverId, status }));
+    await bounded(status, () => t.advanceRides(sql, region, steps, false));
+  }
+  await hot('completed', () =>
+    t.advanceRides(
+      sql,
+      region,
+      terms.slice(0, 2).map(({ rideId, driverId }) => ({ rideId, driverId, status: 'completed' as const })),
+      false,
+    ),
+  );
+  const [cancelled, returned, lapsed, once, withdrawn] = await request(5);
+  const open = asksOf([cancelled!, returned!, lapsed!]);
+  await hot('leaseDrivers', () => t.leaseDrivers(sql, region, open, leaseTerms, true));
+  await hot('leaseDriverOnce', () =>
+    t.leaseDriverOnce(
+      sql,
+      region,
+      { ...open[0]!, rideId: once!, driverId: 'd4', offerId: newId(region) },
+      leaseTerms,
+      idempotency('once'),
+    ),
+  );
+  const cancel = (rideId: string) => ({ rideId, riderId: null, source: 'system' as const, reason: 'test' });
+  await hot('cancelRides', () => t.cancelRides(sql, region, [cancel(cancelled!), cancel(once!)], false));
+  await hot('returnOffers', () =>
+    t.returnOffers(sql, region, [{ ...open[1]!, reason: 'far' }], 'declined', false),
+  );
+  await moveExpiry(sql, region, ['d3'], -10_000);
+  const sweep = await bounded('expireLeases', () => t.expireLeases(sql, region, t.FROM_THE_FIRST, 50));
+  expect(sweep.scans['offers_due'], JSON.stringify(sweep.scans)).toBe(1);
+  await bounded('settleRides', () =>
+    t.settleRides(sql, region, [{ rideId: withdrawn!, waitMs: 0 }], { offersMax: 5, recoveryMs: 0 }),
+  );
+  await lease(sql, region, withdrawn!, 'd5');
+  await bounded('takeOffline', () => t.takeOffline(sql, region, ['d5', 'd6'], 'off', false));
+  await bounded('bringOnline', () => t.bringOnline(sql, region, ['d5', 'd6'], false));
+  await bounded('recordPositions', () =>
+    t.recordPositions(sql, region, [{ driverId: 'd5', position: { ...CENTER, cell: cellOf(CENTER) } }]),
+  );
+  await bounded('retireAbsent', () => t.retireAbsent(sql, region, '', 20, 30_000));
+  await bounded('dropOldKeys', () => t.dropOldKeys(sql, region, 20));
+}
+
+/** The lookups, each through exactly the indexes it names. */
+async function runLookups({ sql, region, watch }: Bench): Promise<void> {
+  const [ride] = await addRides(sql, region, 2);
+  await lease(sql, region, ride!, 'd7');
+  const indexesOf = async (name: string, work: () => Promise<unknown>): Promise<string[]> =>
+    Object.keys((await watch(name, work)).scans).sort();
+
+  expect(await indexesOf('dueRides', () => t.dueRides(sql, region, 50))).toEqual(['rides_queue']);
+  expect(await indexesOf('nextRideDueInMs', () => t.nextRideDueInMs(sql, region))).toEqual(['rides_queue']);
+  expect(await indexesOf('isRideOverdue', () => t.isRideOverdue(sql, region, 60_000))).toEqual([
+    'offers_due',
+    'rides_queue',
+  ]);
+  expect(await indexesOf('expireLeases', () => t.expireLeases(sql, region, t.FROM_THE_FIRST, 50))).toEqual([
+    'offers_due',
+  ]);
+  const undelivered = await watch('undeliveredOffers', () => t.undeliveredOffers(sql, region, 0, 50));
+  expect(Object.keys(undelivered.scans).filter((name) => name.startsWith('offers'))).toEqual([
+    expect.stringMatching(/^offers_(due|pending_driver)$/),
+  ]);
+  expect(sumOf(undelivered.entries), 'undeliveredOffers').toBeLessThan(ENTRIES_MAX);
+  const near = await indexesOf('availableDrivers', () =>
+    t.availableDrivers(sql, region, [cellOf(CENTER)], defaultPolicy.positionStaleMs),
+  );
+  expect(near.filter((name) => name.startsWith('driver_presence'))).toEqual(['driver_presence_by_cell']);
+  await watch('availableDrivers, anywhere', () => t.availableDrivers(sql, region, null, defaultPolicy.positionStaleMs));
+}
+
+describe('hot statements use their indexes alone, and updates of driver_state are HOT', () => {
+  test('on a database that was just migrated and never analysed', async () => {
+    await using bench = await openBench(10);
+    await runTransitions(bench);
+    await runLookups(bench);
+  });
+
+  test(`on an analysed database of ${GROWN_ROWS} drivers, rides and offers`, async () => {
+    await using bench = await openBench(GROWN_ROWS);
+    await grow(bench);
+    await runTransitions(bench);
+    await runLookups(bench);
+  }, 120_000);
+});
