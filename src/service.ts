@@ -33,6 +33,9 @@ export interface ServiceOptions {
   readonly log: Logger;
 }
 
+/** A drain has 10 s in all. */
+const CLOSE_DEADLINE_MS = 2_000;
+
 export interface Service {
   /** Where it listens, http://host:port. */
   readonly url: string;
@@ -110,13 +113,26 @@ export async function startService(options: ServiceOptions): Promise<Service> {
       isDraining = true;
       await Promise.all([parts.matcher?.stop(), stopSweeper()]);
       await gateway?.stop();
-      await fanout[Symbol.asyncDispose]();
+      // Redis may be away, and its clients then wait for it: what can't be closed in time is left to the process's end.
+      await within(CLOSE_DEADLINE_MS, () => fanout[Symbol.asyncDispose](), complain('the fan-out didn’t close'));
       await api.close();
       await positions.stop();
-      await wakeups[Symbol.asyncDispose]();
+      await within(CLOSE_DEADLINE_MS, () => wakeups[Symbol.asyncDispose](), complain('the queue didn’t close'));
       await database.close();
     },
   };
+}
+
+/** Runs `work` to its end, its failure or the deadline, whichever comes first. */
+async function within(
+  deadlineMs: number,
+  work: () => PromiseLike<void>,
+  failed: (error: Error) => void,
+): Promise<void> {
+  const overdue = delay(deadlineMs, undefined, { ref: false }).then(() => {
+    throw new Error(`not within ${deadlineMs} ms`);
+  });
+  await Promise.race([Promise.resolve().then(work), overdue]).catch(failed);
 }
 
 function fanoutKind({ redisUrl, databaseUrl, isAlone }: ServiceOptions): FanoutKind {

@@ -38,7 +38,11 @@ test('POLICY changes what it names and nothing else', () => {
 
 describe('a setting that cannot work is named', () => {
   test.each([
-    ['a lease term shorter than the push retry', { POLICY: '{"deliveryTtlMs": 500, "pushRetryMs": 1000}' }, /^POLICY: deliveryTtlMs .*pushRetryMs/],
+    [
+      'a lease term shorter than the push retry',
+      { POLICY: '{"deliveryTtlMs": 500, "pushRetryMs": 1000}' },
+      /^POLICY: deliveryTtlMs .*pushRetryMs/,
+    ],
     ['a negative radius step', { POLICY: '{"searchRadiusStepM": -1}' }, /^POLICY: searchRadiusStepM /],
     ['an unknown policy setting', { POLICY: '{"radius": 1}' }, /^POLICY: there is no setting radius/],
     ['a policy that is no JSON', { POLICY: '{' }, /^POLICY: must be a JSON object/],
@@ -50,7 +54,11 @@ describe('a setting that cannot work is named', () => {
     ['no role', { ROLES: '' }, /^ROLES: /],
     ['a port out of range', { PORT: '70000' }, /^PORT: /],
     ['a port that is no number', { PORT: 'http' }, /^PORT: /],
-    ['a database of another kind', { DATABASE_URL: 'mysql://h/d', AUTH_SECRET: SECRET }, /^DATABASE_URL: must be a URL such as/],
+    [
+      'a database of another kind',
+      { DATABASE_URL: 'mysql://h/d', AUTH_SECRET: SECRET },
+      /^DATABASE_URL: must be a URL such as/,
+    ],
     ['a queue of another kind', { REDIS_URL: 'http://h' }, /^REDIS_URL: must be a URL such as/],
     ['a fault rate above one', { MATCHER_FAULT_RATE: '2' }, /^MATCHER_FAULT_RATE: /],
     ['an unknown log level', { LOG_LEVEL: 'loud' }, /^LOG_LEVEL: /],

@@ -80,7 +80,8 @@ export async function openFanout(kind: FanoutKind, onError: (error: Error) => vo
     },
     [Symbol.asyncDispose]: async () => {
       // Without the gateway's role it was never attached to a server, and `io.close` throws.
-      if ((io.engine as unknown) === undefined) await Promise.all([io.of('/').adapter.close(), drivers.adapter.close()]);
+      if ((io.engine as unknown) === undefined)
+        await Promise.all([io.of('/').adapter.close(), drivers.adapter.close()]);
       else await io.close();
       await close();
     },

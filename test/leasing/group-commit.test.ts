@@ -59,7 +59,11 @@ test('while sets are under way the next one fills, and takes at most 50', async 
   expect((await nextRun(4)).items).toEqual(numbered(20, 100));
   runs[3]!.answer();
   runs[4]!.answer();
-  expect((await Promise.all([...early, ...late])).map(({ item }) => item)).toEqual(['first', 'second', ...numbered(120)]);
+  expect((await Promise.all([...early, ...late])).map(({ item }) => item)).toEqual([
+    'first',
+    'second',
+    ...numbered(120),
+  ]);
 });
 
 test('regions do not wait for each other', async () => {

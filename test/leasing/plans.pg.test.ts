@@ -179,9 +179,7 @@ async function runTransitions(bench: Bench): Promise<void> {
   );
   const cancel = (rideId: string) => ({ rideId, riderId: null, source: 'system' as const, reason: 'test' });
   await hot('cancelRides', () => t.cancelRides(sql, region, [cancel(cancelled!), cancel(once!)], false));
-  await hot('returnOffers', () =>
-    t.returnOffers(sql, region, [{ ...open[1]!, reason: 'far' }], 'declined', false),
-  );
+  await hot('returnOffers', () => t.returnOffers(sql, region, [{ ...open[1]!, reason: 'far' }], 'declined', false));
   await moveExpiry(sql, region, ['d3'], -10_000);
   const sweep = await bounded('expireLeases', () => t.expireLeases(sql, region, t.FROM_THE_FIRST, 50));
   expect(sweep.scans['offers_due'], JSON.stringify(sweep.scans)).toBe(1);
