@@ -60,7 +60,7 @@ const END_CHECK_MS = 100;
 const RIDE_MARGIN_MS = 1_800_000;
 /** Wall time for a service that is just being restarted. */
 const RESTART_MARGIN_MS = 30_000;
-const READ_BACK_TRIES = 10;
+const READ_BACK_TRIES = 4;
 const READ_BACK_PAUSE_MS = 1_000;
 
 /**

@@ -100,16 +100,23 @@ export function readConfig(env: Readonly<Record<string, string | undefined>>): C
 /** `POLICY` is a JSON object of the policy's settings that shall differ from the defaults. */
 function readPolicy(text: string | undefined, problems: string[]): Policy {
   if (text === undefined || text === '') return defaultPolicy;
-  let changes: unknown;
-  try {
-    changes = JSON.parse(text);
-  } catch {
+  const changes = parseObject(text);
+  if (changes === null) {
     problems.push('POLICY: must be a JSON object such as {"decisionTtlMs": 20000}');
     return defaultPolicy;
   }
-  const unknown = Object.keys(changes as object).filter((setting) => !(setting in defaultPolicy));
+  const unknown = Object.keys(changes).filter((setting) => !(setting in defaultPolicy));
   for (const setting of unknown) problems.push(`POLICY: there is no setting ${setting}`);
-  const policy = { ...defaultPolicy, ...(changes as Partial<Policy>) };
+  const policy = { ...defaultPolicy, ...changes };
   for (const { setting, problem } of policyProblems(policy)) problems.push(`POLICY: ${setting} ${problem}`);
   return policy;
+}
+
+function parseObject(text: string): object | null {
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === 'object' && value !== null && !Array.isArray(value) ? value : null;
+  } catch {
+    return null;
+  }
 }

@@ -1,7 +1,8 @@
 /** `cabrank verify`: the invariants, checked from the records. */
 import { access } from 'node:fs/promises';
 import { findRunningEmbedded, startEmbedded } from '../database/embedded.ts';
-import { formatVerification, verify, verifyExitCode } from '../verify/verify.ts';
+import { formatVerification } from '../verify/report.ts';
+import { verify, verifyExitCode } from '../verify/verify.ts';
 import { readOptions, UsageError } from './usage.ts';
 
 const help = `

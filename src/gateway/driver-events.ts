@@ -5,7 +5,7 @@ import { isLockTimeout, isUnreachable } from '../database/connection.ts';
 import { OverloadedError } from '../leasing/group-commit.ts';
 import { regionOf } from '../leasing/ids.ts';
 import type { RideStep } from '../leasing/transitions.ts';
-import type { GatewayDeps, Seat } from './gateway.ts';
+import type { GatewayDeps, Seat } from './seat.ts';
 
 /** Events of one driver under way at the same time; an app waits for its answers. */
 const IN_HAND_MAX = 16;

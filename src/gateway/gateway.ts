@@ -1,19 +1,14 @@
 /** The drivers' websocket: who is connected here, what they are told, what they say. */
 import type { Server as HttpServer } from 'node:http';
 import type { Namespace, Socket } from 'socket.io';
-import { AuthError, type Authenticator } from '../auth.ts';
-import type { Database } from '../database/connection.ts';
-import type { Leasing } from '../leasing/leasing.ts';
+import { AuthError } from '../auth.ts';
 import * as transitions from '../leasing/transitions.ts';
-import type { Logger } from '../ops/log.ts';
-import type { Metrics } from '../ops/metrics.ts';
-import type { Positions } from '../positions.ts';
 import { driverSnapshot, regionNumberOfDriver } from '../records.ts';
-import type { Regions } from '../regions.ts';
 import { handleDriverEvents } from './driver-events.ts';
-import type { DriverConnected, Fanout } from './fanout.ts';
+import type { DriverConnected } from './fanout.ts';
 import type { DriverNotice, OfferMessage } from './notices.ts';
 import { pushOffer, type Push } from './offer-pushes.ts';
+import type { GatewayDeps, Seat } from './seat.ts';
 
 /**
  * How often the records are looked through for offers that no device has acknowledged: often enough for the region's
@@ -23,27 +18,6 @@ const LOOK_EVERY_MS = { least: 50, most: 500 };
 const TOUCH_EVERY_MS = 500;
 const UNDELIVERED_MAX = 1_000;
 const SOCKETS_MAX = 100_000;
-
-export interface GatewayDeps {
-  readonly database: Database;
-  readonly authenticator: Authenticator;
-  readonly regions: Regions;
-  readonly leasing: Leasing;
-  readonly positions: Positions;
-  readonly metrics: Metrics;
-  readonly fanout: Fanout;
-  readonly log: Logger;
-}
-
-/** A connected driver. */
-export interface Seat {
-  readonly driverId: string;
-  readonly region: number;
-  readonly socket: Socket;
-  readonly connectedAtMs: number;
-  lastSeenAtMs: number;
-  push: Push | null;
-}
 
 export class GatewayRefusal extends Error {
   readonly data: { readonly code: string };

@@ -14,8 +14,6 @@ import { checkRides } from './rides.ts';
 import { readSignsOfLife } from './signs-of-life.ts';
 import { Chains, expectFences, judgeChains, readRuns } from './terms.ts';
 
-export { formatVerification } from './report.ts';
-
 /** Half the cores of a small machine: a service at work keeps the others. */
 const CONNECTIONS = 2;
 /** More rows in a step wouldn't make it cheaper. */

@@ -104,7 +104,9 @@ async function grow({ sql, cold, region }: Bench): Promise<void> {
       leaseToken: newLeaseToken(),
       pickupEtaS: 60,
     }));
-    await t.leaseDrivers(sql, region, asks, leaseTerms, true);
+    await t.leaseDrivers(sql, region, asks, { ...leaseTerms, deliveryTtlMs: 600_000, maxLifetimeMs: 900_000 }, true);
+    // The last set stays open: a region at work has pending offers, and its statistics know them.
+    if (done + setMax === GROWN_ROWS) break;
     const cancels = rides.map((rideId) => ({ rideId, riderId: null, source: 'system' as const, reason: 'test' }));
     await t.cancelRides(sql, region, cancels, true);
   }

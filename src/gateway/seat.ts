@@ -1,0 +1,32 @@
+/** A connected driver, and what the gateway works with. */
+import type { Socket } from 'socket.io';
+import type { Authenticator } from '../auth.ts';
+import type { Database } from '../database/connection.ts';
+import type { Leasing } from '../leasing/leasing.ts';
+import type { Logger } from '../ops/log.ts';
+import type { Metrics } from '../ops/metrics.ts';
+import type { Positions } from '../positions.ts';
+import type { Regions } from '../regions.ts';
+import type { Fanout } from './fanout.ts';
+import type { Push } from './offer-pushes.ts';
+
+export interface GatewayDeps {
+  readonly database: Database;
+  readonly authenticator: Authenticator;
+  readonly regions: Regions;
+  readonly leasing: Leasing;
+  readonly positions: Positions;
+  readonly metrics: Metrics;
+  readonly fanout: Fanout;
+  readonly log: Logger;
+}
+
+/** A connected driver. */
+export interface Seat {
+  readonly driverId: string;
+  readonly region: number;
+  readonly socket: Socket;
+  readonly connectedAtMs: number;
+  lastSeenAtMs: number;
+  push: Push | null;
+}
