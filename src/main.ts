@@ -10,7 +10,7 @@ interface Command {
   readonly run: (args: string[]) => Promise<number>;
 }
 
-/** The simulator and the benchmark use this service from outside, so they are programs of their own. */
+/** The simulator uses this service from outside, so it is a program of its own. */
 const program =
   (path: string) =>
   (args: string[]): Promise<number> =>
@@ -55,10 +55,6 @@ const commands: Readonly<Record<string, Command>> = {
   openapi: {
     summary: 'print the OpenAPI document',
     run: async (args) => (await import('./commands/openapi.ts')).openapi(args),
-  },
-  bench: {
-    summary: 'measure what it carries on this machine',
-    run: (args) => program('../bench/main.ts')(args),
   },
 };
 

@@ -1,0 +1,140 @@
+/** How offers reach devices, seen by a stock socket.io client. */
+import { io, type Socket } from 'socket.io-client';
+import { expect, test, vi } from 'vitest';
+import { RiderClient } from '../../src/client/rider-client.ts';
+import { CITY, openCity, startTestService, type TestService } from '../support/service.ts';
+
+const DEADLINE = { timeout: 15_000, interval: 20 };
+
+interface Offer {
+  readonly offerId: string;
+  readonly rideId: string;
+  readonly leaseToken: string;
+}
+
+interface Device extends Disposable {
+  readonly socket: Socket;
+  /** Every push, also of the same offer. */
+  readonly pushes: Offer[];
+  readonly states: { status: string; offer: Offer | null }[];
+  readonly withdrawn: { offerId: string; reason: string }[];
+}
+
+async function openDevice(service: TestService, driverId: string, acknowledges: () => boolean): Promise<Device> {
+  const socket = io(`${service.urlOf('gateway')}/drivers`, {
+    auth: { token: await service.token('driver', driverId) },
+    transports: ['websocket'],
+    reconnection: false,
+    forceNew: true,
+  });
+  const device: Device = {
+    socket,
+    pushes: [],
+    states: [],
+    withdrawn: [],
+    [Symbol.dispose]: () => void socket.disconnect(),
+  };
+  socket.on('state', (state: Device['states'][number]) => device.states.push(state));
+  socket.on('offer', (offer: Offer, received: () => void) => {
+    device.pushes.push(offer);
+    if (acknowledges()) received();
+  });
+  socket.on('offer:withdrawn', (data: Device['withdrawn'][number]) => device.withdrawn.push(data));
+  await vi.waitFor(() => expect(device.states).toHaveLength(1), DEADLINE);
+  return device;
+}
+
+async function goOnline({ socket }: Device): Promise<void> {
+  expect(await socket.emitWithAck('online', {})).toMatchObject({ ok: true });
+  expect(await socket.emitWithAck('location', CITY.center)).toMatchObject({ ok: true });
+}
+
+async function request(service: TestService): Promise<{ rider: RiderClient; id: string }> {
+  const rider = new RiderClient({ url: service.urlOf('api'), token: await service.token('rider', 'r1') });
+  const { id } = await rider.request({ regionId: 'city', riderId: 'r1', pickup: CITY.center, dropoff: CITY.center });
+  return { rider, id };
+}
+
+test('an offer that no device acknowledged is pushed again, and once acknowledged no more', async () => {
+  await using service = await startTestService({ policy: { pushRetryMs: 100 } });
+  await openCity(service, ['d1']);
+  let acknowledges = false;
+  using device = await openDevice(service, 'd1', () => acknowledges);
+  await goOnline(device);
+  const { rider } = await request(service);
+  await vi.waitFor(() => expect(device.pushes.length).toBeGreaterThanOrEqual(3), DEADLINE);
+  acknowledges = true;
+  expect(new Set(device.pushes.map(({ offerId }) => offerId)).size).toBe(1);
+  const { offerId, leaseToken } = device.pushes[0]!;
+  // Accepting implies having received.
+  expect(await device.socket.emitWithAck('accept', { offerId, leaseToken })).toMatchObject({ ok: true });
+  expect(await device.socket.emitWithAck('accept', { offerId, leaseToken })).toMatchObject({ ok: true });
+  rider.close();
+});
+
+test('a driver who connects anew gets the current offer, and the newest socket replaces the older', async () => {
+  await using service = await startTestService();
+  await openCity(service, ['d1']);
+  using first = await openDevice(service, 'd1', () => true);
+  await goOnline(first);
+  const { rider } = await request(service);
+  await vi.waitFor(() => expect(first.pushes).toHaveLength(1), DEADLINE);
+  using second = await openDevice(service, 'd1', () => true);
+  expect(second.states[0]).toMatchObject({ status: 'leased', offer: { offerId: first.pushes[0]!.offerId } });
+  await vi.waitFor(() => expect(first.socket.connected).toBe(false), DEADLINE);
+  rider.close();
+});
+
+test('an offer whose ride is cancelled is withdrawn from the screen, and can’t be accepted', async () => {
+  await using service = await startTestService();
+  await openCity(service, ['d1']);
+  using device = await openDevice(service, 'd1', () => true);
+  await goOnline(device);
+  const { rider, id } = await request(service);
+  await vi.waitFor(() => expect(device.pushes).toHaveLength(1), DEADLINE);
+  await rider.cancel(id, 'changed_mind');
+  const { offerId, leaseToken } = device.pushes[0]!;
+  await vi.waitFor(() => expect(device.withdrawn).toEqual([{ offerId, reason: 'ride_cancelled' }]), DEADLINE);
+  expect(await device.socket.emitWithAck('accept', { offerId, leaseToken })).toEqual({
+    ok: false,
+    error: { code: 'ride_cancelled' },
+  });
+  rider.close();
+});
+
+test('data that isn’t as described is answered by name, and a connection without a driver’s token is refused', async () => {
+  await using service = await startTestService();
+  await openCity(service, ['d1']);
+  using device = await openDevice(service, 'd1', () => true);
+  for (const [event, data] of [
+    ['location', { lat: 91, lng: 0 }],
+    ['location', { lat: '1', lng: 0 }],
+    ['accept', { offerId: 'x', leaseToken: 'y' }],
+    ['accept', { offerId: crypto.randomUUID(), leaseToken: 'a\\b' }],
+    ['arrive', {}],
+    ['online', { extra: true }],
+  ] as const) {
+    expect(await device.socket.emitWithAck(event, data), event).toMatchObject({
+      ok: false,
+      error: { code: 'invalid_request' },
+    });
+  }
+  for (const [token, code] of [
+    [undefined, 'token_missing'],
+    ['nonsense', 'token_invalid'],
+    [await service.token('rider', 'r1'), 'forbidden'],
+    [await service.token('driver', 'stranger'), 'driver_not_found'],
+  ] as const) {
+    const socket = io(`${service.urlOf('gateway')}/drivers`, {
+      auth: token === undefined ? {} : { token },
+      transports: ['websocket'],
+      reconnection: false,
+      forceNew: true,
+    });
+    const error = await new Promise<Error & { data?: { code: string } }>((resolve) =>
+      socket.once('connect_error', resolve),
+    );
+    expect(error.data?.code).toBe(code);
+    socket.disconnect();
+  }
+});
