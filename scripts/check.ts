@@ -76,9 +76,12 @@ const migrationsUpToDate = (): Promise<Outcome> =>
     const made = (await readdir(join(folder, 'migrations'))).filter((name) => !before.includes(name));
     if (ok && made.length === 0 && output.includes('No schema changes')) return { ok, output };
     const scripts = await Promise.all(made.map((name) => readFile(join(folder, 'migrations', name), 'utf8')));
-    const reason =
-      made.length > 0 ? 'src/database/schema.ts has changes that no migration makes' : 'drizzle-kit failed';
-    return { ok: false, output: [`${reason}:`, output, ...scripts].join('\n') };
+    const problem =
+      made.length > 0
+        ? 'src/database/schema.ts has changes that no migration makes:'
+        : "drizzle-kit doesn't say that the migrations make src/database/schema.ts (it asks when something has a new name):";
+    const remedy = 'Make the migration with: npx drizzle-kit generate --name WHAT_IT_DOES';
+    return { ok: false, output: [problem, output, ...scripts, remedy].join('\n') };
   });
 
 async function openApiUpToDate(): Promise<Outcome> {

@@ -90,4 +90,7 @@ async function main([name, ...args]: string[]): Promise<number> {
   }
 }
 
-process.exitCode = await main(process.argv.slice(2));
+const code = await main(process.argv.slice(2));
+// A command that failed half-way may have left connections open, and they would keep the process alive.
+if (code === 0) process.exitCode = 0;
+else process.exit(code);

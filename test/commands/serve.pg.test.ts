@@ -1,0 +1,59 @@
+/** `cabrank serve` as a process: how it starts, fails and stops. */
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { createServer, type AddressInfo } from 'node:net';
+import { fileURLToPath } from 'node:url';
+import { expect, test } from 'vitest';
+import { createTestDatabase } from '../support/database.ts';
+
+const main = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
+const AUTH_SECRET = 'a secret of thirty-two bytes, or more';
+const DEADLINE_MS = 25_000;
+
+interface Ended {
+  readonly code: number | null;
+  readonly said: string;
+}
+
+/** Runs it until it ends; `SIGTERM` once it has said `stopAt`. */
+async function serve(args: string[], env: Record<string, string>, stopAt?: string): Promise<Ended> {
+  const child = spawn(process.execPath, [main, 'serve', ...args], { env: { ...process.env, AUTH_SECRET, ...env } });
+  const overdue = setTimeout(() => child.kill('SIGKILL'), DEADLINE_MS);
+  let said = '';
+  let isAsked = false;
+  for (const stream of [child.stdout, child.stderr]) {
+    stream.on('data', (chunk: Buffer) => {
+      said += chunk.toString();
+      if (isAsked || stopAt === undefined || !said.includes(stopAt)) return;
+      isAsked = true;
+      child.kill('SIGTERM');
+    });
+  }
+  const [code] = (await once(child, 'close')) as [number | null];
+  clearTimeout(overdue);
+  return { code, said };
+}
+
+test('SIGTERM drains it, and it exits with 0', async () => {
+  await using database = await createTestDatabase();
+  const { code, said } = await serve(['--port', '0'], { DATABASE_URL: database.url }, 'a token');
+  expect(said).toContain('draining');
+  expect(code).toBe(0);
+});
+
+test('a port that somebody else listens on is an error, and the process ends', async () => {
+  await using database = await createTestDatabase();
+  const squatter = createServer().listen(0, '127.0.0.1');
+  await once(squatter, 'listening');
+  const { port } = squatter.address() as AddressInfo;
+  const { code, said } = await serve(['--port', String(port)], { DATABASE_URL: database.url });
+  squatter.close();
+  expect(said).toMatch(/EADDRINUSE.*127\.0\.0\.1/);
+  expect(code).toBe(1);
+});
+
+test('a flag that isn’t one ends with 2, and settings that can’t work with 1, before anything starts', async () => {
+  expect(await serve(['--nope'], {})).toMatchObject({ code: 2, said: expect.stringContaining('--nope') as unknown });
+  const broken = await serve([], { DATABASE_URL: 'postgres://x@127.0.0.1:1/x', POLICY: '{"searchRadiusStepM":-1}' });
+  expect(broken).toMatchObject({ code: 1, said: expect.stringContaining('searchRadiusStepM') as unknown });
+});
