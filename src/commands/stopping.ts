@@ -1,13 +1,16 @@
 /** How a long-running command ends: by SIGTERM or SIGINT, in order, and within a bound. */
 export const DRAIN_DEADLINE_MS = 10_000;
 
-/** Resolves when the process is asked to stop. A parent that goes away counts, if it talks to us. */
-export function askedToStop(): Promise<string> {
-  return new Promise((resolve) => {
+/** Resolves when the process is asked to stop, and keeps it alive until then. A parent that goes away counts, if it talks to us. */
+export async function askedToStop(): Promise<string> {
+  const alive = setInterval(() => {}, 2 ** 30);
+  const asked = await new Promise<string>((resolve) => {
     process.once('SIGTERM', () => resolve('SIGTERM'));
     process.once('SIGINT', () => resolve('SIGINT'));
     process.once('disconnect', () => resolve('the parent is gone'));
   });
+  clearInterval(alive);
+  return asked;
 }
 
 /** Runs `drain`; a process that can't finish it within the deadline ends with exit code 1. */
