@@ -13,7 +13,6 @@ const LOCK_TIMEOUT_MS = 2_000;
 /** A connection that owes an answer for this long is discarded: longer than any statement may take. */
 const ANSWER_DEADLINE_MS = STATEMENT_TIMEOUT_MS + 2_000;
 const CONNECT_DEADLINE_MS = 3_000;
-const CONNECT_DEADLINE_MESSAGE = 'the database took too long to answer a new connection';
 
 export interface Database extends AsyncDisposable {
   /** For the transitions: generic plans through the named indexes, whatever the statistics say. */
@@ -80,33 +79,25 @@ function connect(url: string, max: number, session: Record<string, string | numb
   });
 }
 
-/** A connected socket that is destroyed when a written request stays unanswered past the deadline. */
-function openWatchedSocket({ host, port }: { host: string[]; port: number[] }): Promise<net.Socket> {
-  return new Promise((resolve, reject) => {
-    const socket = net.connect({ host: host[0]!, port: port[0]!, noDelay: true });
-    const connecting = setTimeout(() => socket.destroy(new Error(CONNECT_DEADLINE_MESSAGE)), CONNECT_DEADLINE_MS);
-    let owed: NodeJS.Timeout | null = null;
-    const settle = (): void => {
-      if (owed !== null) clearTimeout(owed);
-      owed = null;
-    };
-    const write = socket.write.bind(socket) as (...args: unknown[]) => boolean;
-    socket.write = ((...args: unknown[]) => {
-      owed ??= setTimeout(() => socket.destroy(), ANSWER_DEADLINE_MS).unref();
-      return write(...args);
-    }) as typeof socket.write;
-    socket.on('data', settle);
-    socket.once('close', () => {
-      settle();
-      clearTimeout(connecting);
-    });
-    socket.once('error', reject);
-    socket.once('connect', () => {
-      clearTimeout(connecting);
-      socket.removeListener('error', reject);
-      resolve(socket);
-    });
-  });
+/**
+ * A socket that is destroyed when a written request stays unanswered past the deadline. It is handed over while it
+ * connects (what is written waits): of one that failed before, postgres.js would never hear the end and never reconnect.
+ */
+function openWatchedSocket({ host, port }: { host: string[]; port: number[] }): net.Socket {
+  const socket = net.connect({ host: host[0]!, port: port[0]!, noDelay: true });
+  let owed: NodeJS.Timeout | null = null;
+  const settle = (): void => {
+    if (owed !== null) clearTimeout(owed);
+    owed = null;
+  };
+  const write = socket.write.bind(socket) as (...args: unknown[]) => boolean;
+  socket.write = ((...args: unknown[]) => {
+    owed ??= setTimeout(() => socket.destroy(), ANSWER_DEADLINE_MS).unref();
+    return write(...args);
+  }) as typeof socket.write;
+  socket.on('data', settle);
+  socket.once('close', settle);
+  return socket;
 }
 
 const CONNECTION_CODES = new Set([
@@ -132,14 +123,13 @@ const codeOf = (error: unknown): string | undefined =>
   typeof error === 'object' && error !== null && 'code' in error ? String(error.code) : undefined;
 
 /** Whether it holds of an error, or of what caused it: drizzle wraps the driver's errors. */
-const holds = (error: unknown, test: (code: string, message: string) => boolean): boolean =>
-  test(codeOf(error) ?? '', error instanceof Error ? error.message : '') ||
-  (error instanceof Error && error.cause !== undefined && holds(error.cause, test));
+const holds = (error: unknown, test: (code: string) => boolean): boolean =>
+  test(codeOf(error) ?? '') || (error instanceof Error && error.cause !== undefined && holds(error.cause, test));
 
 /** The database couldn't be reached or went away: nothing is known of what was asked, and it may be asked again. */
 export function isUnreachable(error: unknown): boolean {
   if (error instanceof AggregateError) return error.errors.some(isUnreachable);
-  return holds(error, (code, message) => CONNECTION_CODES.has(code) || message === CONNECT_DEADLINE_MESSAGE);
+  return holds(error, (code) => CONNECTION_CODES.has(code));
 }
 
 const LOCK_CODES = new Set(['55P03', '40P01', '57014']);

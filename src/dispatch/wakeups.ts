@@ -121,6 +121,8 @@ async function onPostgres({ databaseUrl, onError }: WakeupsOptions): Promise<Con
     options: '-c search_path=bullmq -c enable_seqscan=off',
   });
   pool.on('error', onError);
+  // The pool listens to its idle clients only; one that is lent out for LISTEN would end the process when it is cut.
+  pool.on('connect', (client) => client.on('error', onError));
   return {
     queue: () =>
       new classes.Queue(QUEUE, {

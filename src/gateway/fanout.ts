@@ -103,6 +103,8 @@ async function openAdapter(
       application_name: 'cabrank fanout',
     });
     pool.on('error', onError);
+    // The pool listens to its idle clients only; one that is lent out for LISTEN would end the process when it is cut.
+    pool.on('connect', (client) => client.on('error', onError));
     return { adapter: createPostgresAdapter(pool, { errorHandler: onError }), close: () => pool.end() };
   }
   const publisher = new Redis(kind.redisUrl, {
