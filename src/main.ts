@@ -40,6 +40,10 @@ const commands: Readonly<Record<string, Command>> = {
     summary: 'check the invariants from the records of a database',
     run: async (args) => (await import('./commands/verify.ts')).verifyCommand(args),
   },
+  bench: {
+    summary: 'measure: the highest rate of rides held, beside its floor',
+    run: program('../bench/main.ts'),
+  },
   token: {
     summary: 'make a token for a role and subject',
     run: async (args) => (await import('./commands/token.ts')).token(args),

@@ -1,0 +1,162 @@
+/** A process that makes load: riders who ask at a set rate, and drivers who accept at once and finish at once. */
+import { setTimeout as delay } from 'node:timers/promises';
+import { offsetPoint, type Point } from '../../domain/geo.ts';
+import { createRandom, type Random } from '../../domain/random.ts';
+import { DriverClient, type ShownOffer } from '../../src/client/driver-client.ts';
+import { OperatorClient } from '../../src/client/operator-client.ts';
+import { Problem, Unreachable } from '../../src/client/problem.ts';
+import { Connections } from '../../src/client/rest.ts';
+import { RiderClient } from '../../src/client/rider-client.ts';
+import { type Role, signedTokens } from '../../src/client/token.ts';
+import { type Answer, type Opening, type Order, seenNothing, sharedNowMs } from './messages.ts';
+
+const TOKEN_TTL_S = 24 * 3600;
+const OPEN_AT_ONCE = 32;
+/** More requests than this without an answer: the service doesn't keep up, and more of them would measure our memory. */
+const UNANSWERED_MAX = 2_000;
+
+class Load {
+  readonly #opening: Opening;
+  readonly #random: Random;
+  readonly #connections = new Connections({ maxPerHost: 64 });
+  readonly #riders: RiderClient;
+  readonly #drivers: DriverClient[] = [];
+  #seen = seenNothing();
+  #unanswered = 0;
+
+  constructor(opening: Opening) {
+    this.#opening = opening;
+    this.#random = createRandom(opening.seed);
+    this.#riders = new RiderClient(this.#access('bench-riders', 'service'));
+  }
+
+  async open(): Promise<void> {
+    const operator = new OperatorClient(this.#access('bench', 'ops'));
+    const { drivers, regionId } = this.#opening;
+    const waiting = drivers.entries();
+    const opener = async (): Promise<void> => {
+      for (const [, driverId] of waiting) {
+        await operator.putDriver(driverId, { regionId });
+        await this.#connect(driverId);
+      }
+    };
+    await Promise.all(Array.from({ length: OPEN_AT_ONCE }, opener));
+  }
+
+  async #connect(driverId: string): Promise<void> {
+    const place = this.#somewhere();
+    const client = new DriverClient({
+      ...this.#access(driverId, 'driver'),
+      events: {
+        offer: (offer) => {
+          this.#seen.offered.push([offer.rideId, sharedNowMs()]);
+          this.#drive(client, offer).catch((error: unknown) => this.#failed('drive', error));
+        },
+      },
+    });
+    this.#drivers.push(client);
+    client.connect();
+    await client.online();
+    await client.location(place);
+    const { positionIntervalMs } = this.#opening;
+    setTimeout(() => {
+      setInterval(() => client.trackLocation(place), positionIntervalMs);
+    }, positionIntervalMs * this.#random.next());
+  }
+
+  async #drive(client: DriverClient, offer: ShownOffer): Promise<void> {
+    const sentMs = sharedNowMs();
+    await client.accept(offer);
+    this.#seen.confirmMs.push(sharedNowMs() - sentMs);
+    await client.arrive(offer.rideId);
+    await client.start(offer.rideId);
+    await client.complete(offer.rideId);
+    this.#seen.completed.push([offer.rideId, sharedNowMs()]);
+  }
+
+  /** Open loop: a request leaves at its time, whatever became of those before. */
+  async request({ ratePerS, seconds, startAtMs }: Extract<Order, { kind: 'request' }>): Promise<void> {
+    const count = Math.round(ratePerS * seconds);
+    const asked: Promise<void>[] = [];
+    for (let sent = 0; sent < count;) {
+      const nowMs = sharedNowMs();
+      for (; sent < count && startAtMs + (sent * 1000) / ratePerS <= nowMs; sent++)
+        asked.push(this.#request(startAtMs + (sent * 1000) / ratePerS));
+      await delay(1);
+    }
+    await Promise.all(asked);
+  }
+
+  async #request(dueAtMs: number): Promise<void> {
+    this.#seen.lateMs.push(sharedNowMs() - dueAtMs);
+    if (this.#unanswered >= UNANSWERED_MAX) return this.#count('request:not_sent');
+    this.#unanswered++;
+    try {
+      const { regionId } = this.#opening;
+      const riderId = `rider-${this.#random.int(0, 999_999)}`;
+      const ride = await this.#riders.request({
+        regionId,
+        riderId,
+        pickup: this.#somewhere(),
+        dropoff: this.#somewhere(),
+      });
+      this.#seen.requested.push([ride.id, dueAtMs]);
+    } catch (error) {
+      this.#failed('request', error);
+    } finally {
+      this.#unanswered--;
+    }
+  }
+
+  collect() {
+    const seen = this.#seen;
+    this.#seen = seenNothing();
+    return seen;
+  }
+
+  #somewhere(): Point {
+    const { center, radiusM } = this.#opening;
+    return offsetPoint(center, 2 * Math.PI * this.#random.next(), radiusM * Math.sqrt(this.#random.next()));
+  }
+
+  #access(sub: string, role: Role) {
+    const { url, authSecret } = this.#opening;
+    return {
+      url,
+      token: signedTokens({ secret: authSecret, sub, role, ttlS: TOKEN_TTL_S }),
+      connections: this.#connections,
+    };
+  }
+
+  #failed(what: string, error: unknown): void {
+    if (!(error instanceof Problem) && !(error instanceof Unreachable)) throw error;
+    this.#count(`${what}:${error.code}`);
+  }
+
+  #count(what: string): void {
+    this.#seen.failures[what] = (this.#seen.failures[what] ?? 0) + 1;
+  }
+}
+
+let load: Load | null = null;
+
+async function obey(order: Order): Promise<Answer> {
+  if (order.kind === 'open') {
+    load = new Load(order.open);
+    await load.open();
+    return { kind: 'opened' };
+  }
+  if (load === null) return { kind: 'failed', why: 'not opened yet' };
+  if (order.kind === 'collect') return { kind: 'collected', seen: load.collect() };
+  await load.request(order);
+  return { kind: 'requested', seen: load.collect() };
+}
+
+process.on('message', (order: Order) => {
+  obey(order).then(
+    (answer) => process.send!(answer),
+    (error: unknown) => process.send!({ kind: 'failed', why: String(error) } satisfies Answer),
+  );
+});
+// Without the benchmark there is nobody to make load for.
+process.on('disconnect', () => process.exit(0));

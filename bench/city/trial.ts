@@ -1,0 +1,99 @@
+/** One trial of a rate on a city of the benchmark's own. */
+import { setTimeout as delay } from 'node:timers/promises';
+import { defaultPolicy, type Policy } from '../../domain/policy.ts';
+import { OperatorClient } from '../../src/client/operator-client.ts';
+import { signToken } from '../../src/client/token.ts';
+import { type Percentiles, percentiles } from '../percentiles.ts';
+import { type Seen, sharedNowMs } from './messages.ts';
+import { addTo, Workers } from './workers.ts';
+
+export interface RunFigures {
+  readonly ratePerS: number;
+  readonly requested: number;
+  readonly completed: number;
+  readonly requestToOfferMs: Percentiles;
+  readonly confirmMs: Percentiles;
+  readonly lateMs: Percentiles;
+  readonly failures: Readonly<Record<string, number>>;
+}
+
+const CENTER = { lat: 48.0, lng: 7.85 };
+const RADIUS_M = 5_000;
+const REGION = 'bench';
+/** Rounds follow each other as fast as they end: the figure is the service's own, not a pause's. */
+export const POLICY: Policy = { ...defaultPolicy, roundIntervalMs: 0 };
+/** A rate holds when offers are on the devices within this … */
+const OFFER_P99_MAX_MS = 500;
+/** … and so many of its rides are over this long after the last request. */
+const COMPLETED_SHARE_MIN = 0.99;
+const COMPLETED_WITHIN_MS = 1_000;
+/** Afterwards every ride has to end, or the next trial would carry this one's. */
+const DRAIN_MAX_MS = 30_000;
+const DRAIN_LOOK_MS = 200;
+
+/** The service's region with its policy, and the drivers, online. */
+export async function openCity(
+  service: { readonly url: string; readonly authSecret: string },
+  { drivers, workers }: { readonly drivers: number; readonly workers: number },
+): Promise<Workers> {
+  const { url, authSecret } = service;
+  const token = await signToken({ secret: authSecret, sub: 'bench', role: 'ops', ttlS: 3600 });
+  const operator = new OperatorClient({ url, token });
+  await operator.putRegion(REGION, { name: REGION, center: CENTER, radiusM: 2 * RADIUS_M });
+  await operator.putPolicy(REGION, POLICY);
+  operator.close();
+  return Workers.start(workers, {
+    url,
+    authSecret,
+    regionId: REGION,
+    center: CENTER,
+    radiusM: RADIUS_M,
+    drivers: Array.from({ length: drivers }, (_, index) => `driver-${index + 1}`),
+    positionIntervalMs: POLICY.positionIntervalMs,
+    seed: 'city',
+  });
+}
+
+/** One trial, up to the end of its last ride; `problem` says why the rate didn't hold. */
+export async function tryRate(
+  workers: Workers,
+  ratePerS: number,
+  seconds: number,
+): Promise<{ figures: RunFigures; problem: string | null }> {
+  const endAtMs = sharedNowMs() + seconds * 1000;
+  const seen = await workers.request(ratePerS, seconds);
+  const giveUpAtMs = sharedNowMs() + DRAIN_MAX_MS;
+  while (seen.completed.length < seen.requested.length && sharedNowMs() < giveUpAtMs) {
+    await delay(DRAIN_LOOK_MS);
+    addTo(seen, await workers.collect());
+  }
+  const figures = figuresOf(seen, ratePerS);
+  return { figures, problem: problemOf(seen, figures, Math.round(ratePerS * seconds), endAtMs) };
+}
+
+function figuresOf(seen: Seen, ratePerS: number): RunFigures {
+  const firstOffer = new Map<string, number>();
+  for (const [rideId, atMs] of seen.offered) firstOffer.set(rideId, Math.min(atMs, firstOffer.get(rideId) ?? Infinity));
+  const requestToOffer = seen.requested.flatMap(([rideId, dueAtMs]) => {
+    const offeredAtMs = firstOffer.get(rideId);
+    return offeredAtMs === undefined ? [] : [offeredAtMs - dueAtMs];
+  });
+  return {
+    ratePerS,
+    requested: seen.requested.length,
+    completed: seen.completed.length,
+    requestToOfferMs: percentiles(requestToOffer),
+    confirmMs: percentiles(seen.confirmMs),
+    lateMs: percentiles(seen.lateMs),
+    failures: seen.failures,
+  };
+}
+
+function problemOf(seen: Seen, figures: RunFigures, due: number, endAtMs: number): string | null {
+  const inTime = seen.completed.filter(([, atMs]) => atMs <= endAtMs + COMPLETED_WITHIN_MS).length;
+  if (Object.keys(seen.failures).length > 0) return `failures: ${JSON.stringify(seen.failures)}`;
+  if (figures.completed < figures.requested) return `${figures.requested - figures.completed} rides didn't end`;
+  if ((figures.requestToOfferMs.p99 ?? Infinity) >= OFFER_P99_MAX_MS) return 'offers came too late';
+  if (inTime < due * COMPLETED_SHARE_MIN) return `${due - inTime} of ${due} rides ended too late`;
+  return null;
+}

@@ -1,0 +1,65 @@
+/** A process of Cabrank, started through the command line as anybody would, and ended with the benchmark. */
+import { fork, spawn, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { fileURLToPath } from 'node:url';
+
+const CABRANK = fileURLToPath(new URL('../src/main.ts', import.meta.url));
+const START_DEADLINE_MS = 120_000;
+const STOP_DEADLINE_MS = 15_000;
+const VERIFY_DEADLINE_MS = 600_000;
+
+export interface Member extends AsyncDisposable {
+  readonly pid: number;
+  readonly url: string;
+  readonly databaseUrl: string;
+  readonly authSecret: string;
+}
+
+/** `cabrank ARGS…` until it says that it is ready. Rejects when it ends before. */
+export async function startMember(args: readonly string[]): Promise<Member> {
+  const env = { ...process.env, LOG_LEVEL: 'error', PORT: '0' };
+  // Of its own process group: a Ctrl-C at the terminal is ours to pass on, in order.
+  const child = fork(CABRANK, args, { env, stdio: ['ignore', 'ignore', 'inherit', 'ipc'], detached: true });
+  const failed = once(child, 'exit').then(([code]) => {
+    throw new Error(`cabrank ${args.join(' ')} ended at its start (${code})`);
+  });
+  failed.catch(() => {});
+  const started = once(child, 'message', { signal: AbortSignal.timeout(START_DEADLINE_MS) });
+  try {
+    const [message] = await Promise.race([started, failed]);
+    const { ready } = message as { ready: Omit<Member, 'pid'> };
+    return { ...ready, pid: child.pid!, [Symbol.asyncDispose]: () => stopChild(child) };
+  } catch (error) {
+    await stopChild(child);
+    throw error;
+  }
+}
+
+/** SIGTERM, and SIGKILL when that isn't heard. */
+export async function stopChild(child: ChildProcess): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return;
+  const gone = once(child, 'exit');
+  child.kill('SIGTERM');
+  const overdue = setTimeout(() => child.kill('SIGKILL'), STOP_DEADLINE_MS);
+  await gone;
+  clearTimeout(overdue);
+}
+
+export interface Verified {
+  readonly checked: number;
+  readonly violations: number;
+}
+
+/** `cabrank verify`, in a process of its own. */
+export async function verifyRecords(databaseUrl: string): Promise<Verified> {
+  const child = spawn(process.execPath, [CABRANK, 'verify', '--json'], {
+    env: { ...process.env, DATABASE_URL: databaseUrl },
+    stdio: ['ignore', 'pipe', 'inherit'],
+    signal: AbortSignal.timeout(VERIFY_DEADLINE_MS),
+  });
+  const chunks: Buffer[] = [];
+  child.stdout.on('data', (chunk: Buffer) => chunks.push(chunk));
+  await once(child, 'close');
+  const { checked, violations } = JSON.parse(Buffer.concat(chunks).toString()) as Verified;
+  return { checked, violations };
+}
