@@ -26,7 +26,7 @@ export async function startMember(args: readonly string[]): Promise<Member> {
   failed.catch(() => {});
   const started = once(child, 'message', { signal: AbortSignal.timeout(START_DEADLINE_MS) });
   try {
-    const [message] = await Promise.race([started, failed]);
+    const [message] = (await Promise.race([started, failed])) as [unknown];
     const { ready } = message as { ready: Omit<Member, 'pid'> };
     return { ...ready, pid: child.pid!, [Symbol.asyncDispose]: () => stopChild(child) };
   } catch (error) {

@@ -17,6 +17,7 @@ import type { Logger } from './ops/log.ts';
 import { createMetrics } from './ops/metrics.ts';
 import { startPositions } from './positions.ts';
 import { Regions } from './regions.ts';
+import { DatabaseLeases } from './resource-leases/database-leases.ts';
 
 export interface ServiceOptions {
   readonly roles: ReadonlySet<Role>;
@@ -62,6 +63,17 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     tell: (_region, notices) => fanout.tell(notices),
     wake: wakeups.wake,
   });
+  const queueFailed = complain('the queue for leases failed');
+  const resourceLeases = new DatabaseLeases({
+    database,
+    secret: options.authSecret,
+    observer: {
+      judged: (command, outcome) => metrics.countLease(command, outcome),
+      waited: (ms) => metrics.leaseWait.observe(ms / 1000),
+      setSize: (command, items) => metrics.setSize.observe({ transition: `lease_${command}` }, items),
+    },
+    onError: (error) => queueFailed(error as Error),
+  });
   const positions = startPositions({ sql: database.hot, log });
   const authenticator = createAuthenticator(options.authSecret);
 
@@ -77,6 +89,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     database,
     regions,
     leasing,
+    resourceLeases,
     authenticator,
     metrics,
     presence: positions,
@@ -113,6 +126,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
       isDraining = true;
       await Promise.all([parts.matcher?.stop(), stopSweeper()]);
       await gateway?.stop();
+      await resourceLeases.close();
       // Redis may be away, and its clients then wait for it: what can't be closed in time is left to the process's end.
       await within(CLOSE_DEADLINE_MS, () => fanout[Symbol.asyncDispose](), complain('the fan-out didn’t close'));
       await api.close();

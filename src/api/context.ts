@@ -17,6 +17,7 @@ import type { Readiness } from '../ops/health.ts';
 import type { Logger } from '../ops/log.ts';
 import type { Metrics } from '../ops/metrics.ts';
 import type { Region, Regions } from '../regions.ts';
+import type { DatabaseLeases } from '../resource-leases/database-leases.ts';
 import { ApiProblem, type ProblemCode } from './problem.ts';
 
 export interface ApiDeps {
@@ -25,6 +26,7 @@ export interface ApiDeps {
   readonly database: Database;
   readonly regions: Regions;
   readonly leasing: Leasing;
+  readonly resourceLeases: DatabaseLeases;
   readonly authenticator: Authenticator;
   readonly metrics: Metrics;
   /** Takes a position to be written with others soon. */
@@ -51,6 +53,8 @@ declare module 'fastify' {
     problems?: readonly ProblemCode[];
     /** The route takes an `Idempotency-Key`. */
     idempotent?: boolean;
+    /** The route may wait for others, for up to a minute. */
+    waits?: boolean;
     /** The route's answers by status, as the description wants them; kept by whoever compiles the serialisers. */
     answers?: Readonly<Record<string, ZodType>>;
   }

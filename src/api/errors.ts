@@ -2,10 +2,12 @@
 import { STATUS_CODES } from 'node:http';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { AuthError } from '../auth.ts';
+import { Problem } from '../client/problem.ts';
 import { isLockTimeout, isUnreachable } from '../database/connection.ts';
 import { OverloadedError } from '../leasing/group-commit.ts';
+import { QueueFullError } from '../resource-leases/queue.ts';
 import type { Logger } from '../ops/log.ts';
-import { ApiProblem, problemDocument, PROBLEM_TYPE, type ProblemCode } from './problem.ts';
+import { ApiProblem, isProblemCode, problemDocument, PROBLEM_TYPE, type ProblemCode } from './problem.ts';
 
 /** An outage fails every request: one line in this time says it as well as thousands. */
 const LOG_INTERVAL_MS = 5_000;
@@ -22,7 +24,9 @@ const frameworkCodes: Readonly<Record<string, ProblemCode>> = {
 export function problemOf(error: unknown): ApiProblem {
   if (error instanceof ApiProblem) return error;
   if (error instanceof AuthError) return authProblem(error);
-  if (error instanceof OverloadedError) return new ApiProblem('overloaded');
+  if (error instanceof Problem && isProblemCode(error.code))
+    return new ApiProblem(error.code, { detail: error.message });
+  if (error instanceof OverloadedError || error instanceof QueueFullError) return new ApiProblem('overloaded');
   const causes = causesOf(error);
   for (const cause of causes) {
     if (isUnreachable(cause)) return new ApiProblem('database_unavailable');

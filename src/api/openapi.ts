@@ -24,6 +24,7 @@ const tags = [
   { name: 'offers', description: 'What drivers are asked.' },
   { name: 'drivers', description: 'Profiles and shifts.' },
   { name: 'regions', description: 'Cities and the policies they run under.' },
+  { name: 'leases', description: 'Anything that only one may hold at a time.' },
   { name: 'service', description: 'About the service itself; open to all.' },
 ];
 
@@ -35,6 +36,10 @@ z.globalRegistry.add(
     code: z.string().meta({ description: 'Stable; what to decide on.' }),
     detail: z.string().optional(),
     errors: z.array(z.object({ path: z.string(), message: z.string() })).optional(),
+    held: z
+      .array(z.object({ resource: z.string(), holder: z.string(), fence: z.int(), forMs: z.int().nullable() }))
+      .optional()
+      .meta({ description: 'With `held`: who has which resource, and for how long as far as is known.' }),
   }),
   { id: 'Problem', description: 'RFC 9457.' },
 );

@@ -27,12 +27,18 @@ export const problems = {
   ride_not_found: { status: 404, title: 'There is no such ride' },
   driver_not_found: { status: 404, title: 'There is no such driver in this region' },
   offer_not_found: { status: 404, title: 'There is no such offer' },
+  lease_not_found: { status: 404, title: 'Nobody ever leased this resource' },
   method_not_allowed: { status: 405, title: 'The path doesn’t know this method; `Allow` lists those it does' },
   request_timeout: { status: 408, title: 'The request took too long to arrive' },
   ride_cancelled: { status: 409, title: 'The ride was cancelled' },
   ride_taken: { status: 409, title: 'Another driver has the ride' },
   lease_lost: { status: 409, title: 'The term ended otherwise, or a newer one has begun' },
   lease_expired: { status: 409, title: 'The term is over' },
+  held: {
+    status: 409,
+    title: 'Others have the resource, or are before you in the queue; `held` tells who and for how long',
+  },
+  not_held: { status: 409, title: 'Nobody has the resource now' },
   ride_not_searching: { status: 409, title: 'The ride isn’t looking for a driver' },
   ride_fully_offered: { status: 409, title: 'The ride has as many offers as its policy allows' },
   ride_in_progress: { status: 409, title: 'The rider is in the car' },
@@ -43,7 +49,7 @@ export const problems = {
   driver_not_offline: { status: 409, title: 'A driver changes region only while offline' },
   driver_held: { status: 409, title: 'The vehicle class changes only while no ride holds the driver' },
   policy_version_changed: { status: 409, title: 'The policy has another version than the one this change is based on' },
-  body_too_large: { status: 413, title: 'The body is longer than 16 KiB' },
+  body_too_large: { status: 413, title: 'The body is too long' },
   unsupported_media_type: { status: 415, title: 'Bodies are application/json' },
   idempotency_key_reused: { status: 422, title: 'The idempotency key was used for another request' },
   pickup_outside_region: { status: 422, title: 'The pickup lies outside the region' },
@@ -66,6 +72,8 @@ export const PROBLEM_TYPE = 'application/problem+json';
 type AnswerableRefusal = RefusalCode | 'idempotency_key_reused';
 export type ProblemCode = keyof typeof problems;
 
+export const isProblemCode = (code: string): code is ProblemCode => Object.hasOwn(problems, code);
+
 export interface FieldError {
   /** Where in the request: `body.pickup.lat`. */
   readonly path: string;
@@ -80,6 +88,8 @@ export interface ProblemDocument {
   readonly code: ProblemCode;
   readonly detail?: string;
   readonly errors?: readonly FieldError[];
+  /** What a code tells besides. */
+  readonly [member: string]: unknown;
 }
 
 /** Thrown by whatever answers a request, to answer it so. */
@@ -89,16 +99,23 @@ export class ApiProblem extends Error {
   readonly detail: string | undefined;
   readonly errors: readonly FieldError[] | undefined;
   readonly headers: Readonly<Record<string, string>>;
+  readonly members: Readonly<Record<string, unknown>>;
 
   constructor(
     code: ProblemCode,
-    said: { detail?: string; errors?: readonly FieldError[]; headers?: Record<string, string> } = {},
+    said: {
+      detail?: string;
+      errors?: readonly FieldError[];
+      headers?: Record<string, string>;
+      members?: Record<string, unknown>;
+    } = {},
   ) {
     super(code);
     this.code = code;
     this.detail = said.detail;
     this.errors = said.errors;
     this.headers = said.headers ?? {};
+    this.members = said.members ?? {};
   }
 
   get status(): number {
@@ -111,7 +128,7 @@ export class ApiProblem extends Error {
   }
 
   document(): ProblemDocument {
-    return problemDocument(this.code, this.detail, this.errors);
+    return { ...problemDocument(this.code, this.detail, this.errors), ...this.members };
   }
 }
 

@@ -171,7 +171,7 @@ function saveRegion(
     const { number, policy_version: policyVersion, created } = made!;
     if (created) {
       await transaction`insert into policies (region, version, document, created_by)
-        values (${number}, 1, ${JSON.stringify(first.policy)}, ${first.by})`;
+        values (${number}, 1, ${transaction.json(first.policy as never)}, ${first.by})`;
     }
     return { created, policyVersion };
   });
@@ -202,7 +202,7 @@ function savePolicy(
     }
     const version = region.policy_version + 1;
     await transaction`insert into policies (region, version, document, created_by)
-      values (${region.number}, ${version}, ${JSON.stringify(policy)}, ${by})`;
+      values (${region.number}, ${version}, ${transaction.json(policy as never)}, ${by})`;
     await transaction`update regions set policy_version = ${version}, updated_at = now() where number = ${region.number}`;
     return { version, policy };
   });

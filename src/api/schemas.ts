@@ -36,12 +36,12 @@ export const Point = z
   .strictObject({ lat: z.number().min(-90).max(90), lng: z.number().min(-180).max(180) })
   .meta({ id: 'Point', description: 'WGS 84, degrees.', examples: [{ lat: 40.7484, lng: -73.9857 }] });
 
-const Time = z.iso.datetime().meta({ examples: ['2026-11-21T08:15:30.125Z'] });
+export const Time = z.iso.datetime().meta({ examples: ['2026-11-21T08:15:30.125Z'] });
 const Fence = z
   .int()
   .meta({ description: 'Counts the driver’s leases: of two holders the one with the higher fence is newer.' });
 const Version = z.int().meta({ description: '+1 at every change.' });
-const DurationMs = z.int().min(0);
+export const DurationMs = z.int().min(0);
 
 export const RideStatus = z.enum(RIDE_STATUSES);
 export const DriverStatus = z.enum(DRIVER_STATUSES);

@@ -4,12 +4,15 @@ import type { ZodTypeProvider } from 'fastify-type-provider-zod';
 import { z } from 'zod';
 import { defaultPolicy } from '../../domain/policy.ts';
 import { createAuthenticator } from '../auth.ts';
+import { leaseBounds } from '../client/leases/contract.ts';
 import { connectDatabase } from '../database/connection.ts';
 import { createLeasing } from '../leasing/leasing.ts';
 import { createMetrics } from '../ops/metrics.ts';
 import { Regions } from '../regions.ts';
+import { DatabaseLeases } from '../resource-leases/database-leases.ts';
 import type { ApiDeps, App } from './context.ts';
 import { driverRoutes } from './drivers.ts';
+import { leaseRoutes } from './leases.ts';
 import { answerBrokenRequest, createErrorHandler } from './errors.ts';
 import { offerRoutes } from './offers.ts';
 import { describeRoutes } from './openapi.ts';
@@ -32,6 +35,9 @@ const KEEP_ALIVE_MS = 72_000;
 const ANSWER_DEADLINE_MS = 10_000;
 /** Requests that may wait for an answer at a time; more are refused at once. */
 const IN_FLIGHT_MAX = 5_000;
+/** Those that wait for others' leases: their clients' wait, and the deadline of everything after it. */
+const WAIT_DEADLINE_MS = leaseBounds.waitMs.max + ANSWER_DEADLINE_MS;
+const WAITING_MAX = 10_000;
 
 const METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'] as const;
 
@@ -76,6 +82,7 @@ function versionOne(v1: App, deps: ApiDeps): void {
   rideRoutes(v1, deps);
   driverRoutes(v1, deps);
   offerRoutes(v1, deps);
+  leaseRoutes(v1, deps);
 }
 
 /** The API's description without a service around it; nothing is connected to. */
@@ -88,6 +95,7 @@ export async function openApiDocument(): Promise<object> {
     metrics,
     regions: new Regions(database),
     leasing: createLeasing(database, metrics, { tell: () => {}, wake: () => {} }),
+    resourceLeases: new DatabaseLeases({ database, secret: '' }),
     authenticator: createAuthenticator('describing an API takes no secret'),
     presence: { report: () => {} },
     readiness: async () => ({ ok: true, checks: {} }),
@@ -124,22 +132,37 @@ function holdForAll(app: App): void {
  * a request.
  */
 function boundRequests(v1: App): void {
-  const waiting = new Map<FastifyReply, number>();
-  v1.addHook('onRequest', (_request: FastifyRequest, reply: FastifyReply, done) => {
-    if (waiting.size >= IN_FLIGHT_MAX) return done(new ApiProblem('overloaded'));
-    waiting.set(reply, performance.now());
-    reply.raw.once('close', () => waiting.delete(reply));
-    done();
+  const working = inFlight(IN_FLIGHT_MAX, ANSWER_DEADLINE_MS);
+  const queueing = inFlight(WAITING_MAX, WAIT_DEADLINE_MS);
+  v1.addHook('onRequest', (request: FastifyRequest, reply: FastifyReply, done) => {
+    const isIn = (request.routeOptions.config.waits === true ? queueing : working).enter(reply);
+    done(isIn ? undefined : new ApiProblem('overloaded'));
   });
   const looking = setInterval(() => {
-    const sinceMs = performance.now() - ANSWER_DEADLINE_MS;
-    // Those that have waited longest come first.
-    for (const [reply, arrivedAtMs] of waiting) {
-      if (arrivedAtMs > sinceMs) break;
-      if (!reply.sent) reply.send(new ApiProblem('no_answer_in_time'));
-    }
+    working.endOverdue();
+    queueing.endOverdue();
   }, DEADLINES_CHECKED_EVERY_MS).unref();
   v1.addHook('onClose', () => clearInterval(looking));
+}
+
+function inFlight(max: number, deadlineMs: number) {
+  const arrivals = new Map<FastifyReply, number>();
+  return {
+    enter(reply: FastifyReply): boolean {
+      if (arrivals.size >= max) return false;
+      arrivals.set(reply, performance.now());
+      reply.raw.once('close', () => arrivals.delete(reply));
+      return true;
+    },
+    endOverdue(): void {
+      const sinceMs = performance.now() - deadlineMs;
+      // Those that have waited longest come first.
+      for (const [reply, arrivedAtMs] of arrivals) {
+        if (arrivedAtMs > sinceMs) break;
+        if (!reply.sent) reply.send(new ApiProblem('no_answer_in_time'));
+      }
+    },
+  };
 }
 
 /** Whoever adds a route below /v1 says for whom it is. */

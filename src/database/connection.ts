@@ -49,14 +49,14 @@ export function connectDatabase(url: string, options: ConnectOptions = {}): Data
     random_page_cost: 0.01,
     jit: 'off',
   });
-  const cold = connect(url, options.coldConnections ?? 4, {
-    application_name: applicationName,
-    lock_timeout: LOCK_TIMEOUT_MS,
-  });
+  const others = { application_name: applicationName, lock_timeout: LOCK_TIMEOUT_MS };
+  const cold = connect(url, options.coldConnections ?? 4, others);
+  // drizzle takes its client's parsers away: times would be text for everybody else.
+  const drizzles = connect(url, options.coldConnections ?? 4, others);
   const close = async (): Promise<void> => {
-    await Promise.all([hot.end({ timeout: 2 }), cold.end({ timeout: 2 })]);
+    await Promise.all([hot, cold, drizzles].map((pool) => pool.end({ timeout: 2 })));
   };
-  return { hot, cold, orm: drizzle(cold), url, close, [Symbol.asyncDispose]: close };
+  return { hot, cold, orm: drizzle(drizzles), url, close, [Symbol.asyncDispose]: close };
 }
 
 function connect(url: string, max: number, session: Record<string, string | number>): Sql {

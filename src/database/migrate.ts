@@ -1,4 +1,4 @@
-/** Brings a database to what this version of the code needs: tables first, then the functions of `src/leasing/`. */
+/** Brings a database to what this version of the code needs: tables first, then the functions of `src/leasing/` and `src/resource-leases/`. */
 import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
@@ -7,7 +7,7 @@ import postgres, { drizzle } from './postgres.ts';
 import { migrate as migrateTables } from 'drizzle-orm/postgres-js/migrator';
 
 const migrationsFolder = fileURLToPath(new URL('../../migrations', import.meta.url));
-const functionsFolder = new URL('../leasing/', import.meta.url);
+const functionFolders = [new URL('../leasing/', import.meta.url), new URL('../resource-leases/', import.meta.url)];
 
 /** Any number that nothing else on this database locks by: two starting processes migrate one after the other. */
 const MIGRATION_LOCK = 7_231_903_001;
@@ -45,15 +45,19 @@ async function replaceFunctions(sql: Sql): Promise<void> {
       create schema leasing;
       comment on schema leasing is '${hash}';
       set local search_path to leasing, public;
+      set local check_function_bodies = off;
       ${source}`);
   });
 }
 
 /** Every function of the engine, as one script. Bodies are checked at the first call, so their order doesn't matter. */
 function functionsSource(): string {
-  return readdirSync(functionsFolder)
-    .filter((name) => name.endsWith('.sql'))
-    .sort()
-    .map((name) => readFileSync(new URL(name, functionsFolder), 'utf8'))
+  return functionFolders
+    .flatMap((folder) =>
+      readdirSync(folder)
+        .filter((name) => name.endsWith('.sql'))
+        .sort()
+        .map((name) => readFileSync(new URL(name, folder), 'utf8')),
+    )
     .join('\n');
 }

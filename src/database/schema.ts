@@ -15,6 +15,7 @@ import {
   index,
   integer,
   jsonb,
+  pgSequence,
   pgTable,
   primaryKey,
   real,
@@ -367,4 +368,104 @@ export const idempotencyKeys = pgTable(
     primaryKey({ columns: [t.region, t.subject, t.route, t.key] }),
     index('idempotency_keys_by_age').on(t.region, t.createdAt),
   ],
+);
+
+/** Bytewise order: the same on every server, and what a cursor needs. */
+const bytewise = customType<{ data: string }>({ dataType: () => 'text COLLATE "C"' });
+
+/**
+ * Any resource somebody leases by name, with its newest term. The row stays when the term is over: it has the fence,
+ * which never goes back. Nothing is indexed that a renewal changes, so that renewals stay on their page.
+ */
+export const resourceLeases = pgTable(
+  'resource_leases',
+  {
+    resource: bytewise('resource').primaryKey(),
+    fence: bigint('fence', { mode: 'number' }).notNull().default(0),
+    /** How the newest term ended; `active` and `confirmed` until somebody finds that it is over; `free` before the first. */
+    status: text('status')
+      .notNull()
+      .default('free')
+      .$type<'free' | 'active' | 'confirmed' | 'released' | 'expired' | 'recovered' | 'broken'>(),
+    holder: text('holder'),
+    tokenHash: bytea('token_hash'),
+    grantedAt: moment('granted_at'),
+    renewedAt: moment('renewed_at'),
+    renewals: integer('renewals').notNull().default(0),
+    /** The term's end, unless it is renewed; of a confirmed one only when it was broken. Others may take it from `free_at`. */
+    endsAt: moment('ends_at'),
+    freeAt: moment('free_at'),
+    lifetimeEndsAt: moment('lifetime_ends_at'),
+    /** An operator's end, which no renewal passes. */
+    breakAt: moment('break_at'),
+    brokenBy: text('broken_by'),
+    /** Others asked for recovery: the end they get unless the holder renews first. */
+    recoverAt: moment('recover_at'),
+    ttlMs: bigint('ttl_ms', { mode: 'number' }),
+    lockDelayMs: bigint('lock_delay_ms', { mode: 'number' }),
+    graceMs: bigint('grace_ms', { mode: 'number' }),
+    softTtlMs: bigint('soft_ttl_ms', { mode: 'number' }),
+    confirmedAt: moment('confirmed_at'),
+    data: jsonb('data'),
+    /** When the sweeper looks: moved to the real end lazily, once a term and not at each renewal. */
+    dueAt: moment('due_at'),
+    updatedAt: moment('updated_at').notNull().defaultNow(),
+  },
+  (t) => [
+    index('resource_leases_due')
+      .on(t.dueAt)
+      .where(sql`${t.dueAt} is not null`),
+    check('resource_leases_resource', sql`octet_length(${t.resource}) between 1 and 256`),
+    check(
+      'resource_leases_term',
+      sql`case ${t.status}
+        when 'free' then ${t.fence} = 0 and ${t.endsAt} is null and ${t.dueAt} is null
+        when 'active' then num_nulls(${t.endsAt}, ${t.freeAt}, ${t.dueAt}) = 0 and ${t.confirmedAt} is null
+        when 'confirmed' then ${t.confirmedAt} is not null and num_nulls(${t.endsAt}, ${t.freeAt}, ${t.dueAt}) in (0, 3)
+        else ${t.endsAt} is not null and ${t.dueAt} is null and ${t.status} in ('released', 'expired', 'recovered', 'broken')
+        end and (${t.fence} = 0 or num_nulls(${t.holder}, ${t.tokenHash}, ${t.grantedAt}, ${t.ttlMs}) = 0)
+        and (${t.endsAt} is null or ${t.endsAt} >= ${t.grantedAt}) and (${t.freeAt} is null or ${t.freeAt} >= ${t.endsAt})`,
+    ),
+  ],
+);
+
+/** Every term that has ended, written once, when its end is found out; never changed. */
+export const resourceLeaseTerms = pgTable(
+  'resource_lease_terms',
+  {
+    resource: bytewise('resource').notNull(),
+    fence: bigint('fence', { mode: 'number' }).notNull(),
+    holder: text('holder').notNull(),
+    tokenHash: bytea('token_hash').notNull(),
+    grantedAt: moment('granted_at').notNull(),
+    renewedAt: moment('renewed_at'),
+    renewals: integer('renewals').notNull(),
+    confirmedAt: moment('confirmed_at'),
+    data: jsonb('data'),
+    endedAt: moment('ended_at').notNull(),
+    endedAs: text('ended_as').notNull().$type<'released' | 'expired' | 'recovered' | 'broken'>(),
+    /** The operator who broke it. */
+    endedBy: text('ended_by'),
+  },
+  (t) => [
+    primaryKey({ columns: [t.resource, t.fence] }),
+    check(
+      'resource_lease_terms_end',
+      sql`${t.endedAt} >= ${t.grantedAt} and ${t.endedAs} in ('released', 'expired', 'recovered', 'broken')`,
+    ),
+  ],
+);
+
+export const resourceLeaseTicket = pgSequence('resource_lease_ticket');
+
+/** Who queues for a resource: of one ticket, a row for each resource. A ticket whose process is gone counts no more. */
+export const resourceLeaseTickets = pgTable(
+  'resource_lease_tickets',
+  {
+    resource: bytewise('resource').notNull(),
+    ticket: bigint('ticket', { mode: 'number' }).notNull(),
+    priority: integer('priority').notNull(),
+    seenAt: moment('seen_at').notNull(),
+  },
+  (t) => [primaryKey({ columns: [t.resource, t.ticket] }), index('resource_lease_tickets_by_ticket').on(t.ticket)],
 );

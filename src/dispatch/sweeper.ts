@@ -1,6 +1,6 @@
 /**
- * Tidies: frees leases that are over in regions without rounds, takes drivers offline who are gone, drops
- * idempotency keys older than a day. Correctness never depends on it: every round frees its region's own leases.
+ * Tidies: frees leases that are over in regions without rounds, writes down the ends of resource leases, takes drivers
+ * offline who are gone, drops idempotency keys older than a day. Correctness never depends on it: every round frees its region's own leases.
  */
 import type { Sql } from '../database/connection.ts';
 import type { Leasing } from '../leasing/leasing.ts';
@@ -8,11 +8,16 @@ import * as transitions from '../leasing/transitions.ts';
 import type { Logger } from '../ops/log.ts';
 import type { Metrics } from '../ops/metrics.ts';
 import type { Regions } from '../regions.ts';
+import { dropStaleTickets, sweepLeases } from '../resource-leases/transitions.ts';
 
 export const SWEEP_MS = 250;
 const DRIVERS_STEP = 2_000;
 /** Steps of one walk along a region's drivers: a region of so many drivers and no more. */
 const DRIVER_STEPS_MAX = 1_000;
+const RESOURCES_EVERY_MS = 1_000;
+const RESOURCES_STEP = 500;
+/** What expires at once beyond this is for the next sweep. */
+const RESOURCE_STEPS_MAX = 40;
 const KEYS_EVERY_MS = 60_000;
 const KEYS_STEP = 1_000;
 const KEY_STEPS_MAX = 1_000;
@@ -31,6 +36,7 @@ export function startSweeper(deps: SweeperDeps): () => Promise<void> {
   let sweep: Promise<void> = Promise.resolve();
   let timer: NodeJS.Timeout;
   const retiredAtMs = new Map<number, number>();
+  let resourcesAtMs = -Infinity;
   let keysAtMs = -Infinity;
 
   const run = async (): Promise<void> => {
@@ -42,8 +48,13 @@ export function startSweeper(deps: SweeperDeps): () => Promise<void> {
         await retireAbsentDrivers(deps, number, policy.presenceGraceMs);
       }
     }
+    if (performance.now() - resourcesAtMs >= RESOURCES_EVERY_MS) {
+      resourcesAtMs = performance.now();
+      await endResourceLeases(deps);
+    }
     if (performance.now() - keysAtMs >= KEYS_EVERY_MS) {
       keysAtMs = performance.now();
+      await dropStaleTickets(deps.sql, KEYS_STEP);
       for (const { number } of await deps.regions.all()) await dropOldKeys(deps.sql, number);
     }
   };
@@ -80,6 +91,15 @@ export async function retireAbsentDrivers(
     after = last_driver_id;
   }
   return all;
+}
+
+/** Writes down the ends of resource leases that are over; nobody waits for that. */
+export async function endResourceLeases({ sql, metrics }: Pick<SweeperDeps, 'sql' | 'metrics'>): Promise<void> {
+  for (let step = 0; step < RESOURCE_STEPS_MAX; step += 1) {
+    const ended = await sweepLeases(sql, RESOURCES_STEP);
+    for (const { late_ms: lateMs } of ended) metrics.leaseSweeperLag.observe(lateMs / 1000);
+    if (ended.length < RESOURCES_STEP) return;
+  }
 }
 
 async function dropOldKeys(sql: Sql, region: number): Promise<void> {

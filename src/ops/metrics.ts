@@ -37,12 +37,28 @@ export function createMetrics() {
     registers,
   });
 
+  const leaseCommands = new Counter({
+    name: 'cabrank_lease_commands_total',
+    help: 'Resource-lease commands judged, by command and outcome: applied, repeated, or the refusal code.',
+    labelNames: ['command', 'outcome'],
+    registers,
+  });
+
   return {
     registry,
     /** Counts commands judged; `outcome` is `applied`, `repeated` or a refusal code. */
     countTransition(transition: TransitionName, outcome: string, count = 1): void {
       if (count > 0) transitions.inc({ transition, outcome }, count);
     },
+    /** Counts resource-lease commands judged; `outcome` is `applied`, `repeated` or a refusal code. */
+    countLease(command: string, outcome: string): void {
+      leaseCommands.inc({ command, outcome });
+    },
+    leaseWait: histogram('cabrank_lease_wait_seconds', 'How long queued acquires of resource leases waited.'),
+    leaseSweeperLag: histogram(
+      'cabrank_lease_sweeper_lag_seconds',
+      'From the moment a resource was free to the moment its term was written to the history.',
+    ),
     requestToOffer: histogram('cabrank_request_to_offer_seconds', 'From a ride’s request to its first offer.'),
     requestToAssigned: histogram('cabrank_request_to_assigned_seconds', 'From a ride’s request to its assignment.'),
     offerToAnswer: histogram('cabrank_offer_to_answer_seconds', 'From an offer to the driver’s accept or decline.'),

@@ -9,6 +9,7 @@ import { createAuthenticator, mintToken, type Role } from '../../src/auth.ts';
 import { connectDatabase, type Database } from '../../src/database/connection.ts';
 import type { DriverNotice } from '../../src/gateway/notices.ts';
 import { createLeasing } from '../../src/leasing/leasing.ts';
+import { DatabaseLeases } from '../../src/resource-leases/database-leases.ts';
 import { recordPositions } from '../../src/leasing/transitions.ts';
 import { createReadiness, databaseCheck } from '../../src/ops/health.ts';
 import { createMetrics } from '../../src/ops/metrics.ts';
@@ -84,6 +85,7 @@ async function createTestApi(options: {
     database,
     metrics,
     regions: new Regions(database),
+    resourceLeases: new DatabaseLeases({ database, secret: SECRET }),
     leasing: createLeasing(database, metrics, { tell: (_region, told) => void notices.push(...told), wake: () => {} }),
     authenticator: createAuthenticator(SECRET),
     presence: { report: (region, report) => void positions.push(recordPositions(database.hot, region, [report])) },

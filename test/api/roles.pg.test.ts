@@ -3,6 +3,7 @@ import type { Role } from '../../src/auth.ts';
 import { CENTER, rideBody, startTestApi, type Method } from './harness.ts';
 
 const ride = '/v1/rides/01993f3a-7c5e-7001-9d1c-3f0a6b1c2d3e';
+const claim = { resource: 'r', token: 't' };
 const offer = '/v1/offers/01993f3a-7c5e-7001-9d1c-3f0a6b1c2d3e';
 const term = { leaseToken: 'x' };
 const region = { name: 'A city', center: CENTER, radiusM: 1_000 };
@@ -33,6 +34,14 @@ const routes: readonly [Method, string, object | undefined, ...Role[]][] = [
   ['POST', `${offer}/confirm`, term, 'driver', 'service'],
   ['POST', `${offer}/decline`, term, 'driver', 'service', 'ops'],
   ['POST', `${offer}/release`, term, 'service', 'ops'],
+  ['POST', '/v1/leases', { resource: 'r', holder: 'h', ttlMs: 1_000 }, 'service', 'ops'],
+  ['POST', '/v1/leases/renew', claim, 'service', 'ops'],
+  ['POST', '/v1/leases/release', claim, 'service', 'ops'],
+  ['POST', '/v1/leases/confirm', claim, 'service', 'ops'],
+  ['POST', '/v1/leases/break', { resource: 'r' }, 'ops'],
+  ['GET', '/v1/leases', undefined, 'service', 'ops'],
+  ['GET', '/v1/leases/r', undefined, 'service', 'ops'],
+  ['GET', '/v1/leases/r/terms', undefined, 'service', 'ops'],
 ];
 
 describe('every route', () => {
@@ -59,7 +68,10 @@ describe('every route', () => {
       .filter(([path]) => path.startsWith('/v1/'))
       .flatMap(([path, operations]) => Object.keys(operations).map((method) => `${method.toUpperCase()} ${path}`));
     const listed = routes.map(([method, path]) => {
-      const template = path.split('?')[0]!.replace(/(?<=^\/v1\/\w+\/)[^/]+/, '{id}');
+      const template = path
+        .split('?')[0]!
+        .replace(/(?<=^\/v1\/leases\/)r\b(?!e)/, '{resource}')
+        .replace(/(?<=^\/v1\/(?!leases)\w+\/)[^/]+/, '{id}');
       return `${method} ${template}`;
     });
     expect(listed.sort()).toEqual(described.sort());
