@@ -8,18 +8,22 @@ export class Problem extends Error {
   readonly status: number | null;
   /** How long to wait before asking again, when the service said so. */
   readonly retryAfterMs: number | null;
+  /** The problem document, with what a code tells besides; empty when there is none. */
+  readonly members: Readonly<Record<string, unknown>>;
 
   constructor(problem: {
     code: string;
     detail?: string | undefined;
     status?: number | null;
     retryAfterMs?: number | null;
+    members?: Readonly<Record<string, unknown>>;
   }) {
     super(problem.detail === undefined ? problem.code : `${problem.code}: ${problem.detail}`);
     this.name = 'Problem';
     this.code = problem.code;
     this.status = problem.status ?? null;
     this.retryAfterMs = problem.retryAfterMs ?? null;
+    this.members = problem.members ?? {};
   }
 }
 

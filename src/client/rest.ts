@@ -22,6 +22,10 @@ export interface Call {
   readonly idempotencyKey?: string;
   /** A second time does no more than the first: it may be sent again when its answer got lost. */
   readonly repeatable: boolean;
+  /** The service may let the call wait for others: so much longer than usual its answer may take. */
+  readonly waitMs?: number;
+  /** Ends the call, which then rejects with the signal's reason. */
+  readonly signal?: AbortSignal | undefined;
 }
 
 const DEADLINE_MS = 15_000;
@@ -81,19 +85,21 @@ export class Rest {
    * deadline, or the connections are closed.
    */
   async call<Answer>(call: Call): Promise<Answer> {
-    const deadlineAtMs = performance.now() + this.#deadlineMs;
+    const { waitMs = 0, signal } = call;
+    const deadlineAtMs = performance.now() + this.#deadlineMs + waitMs;
     for (let attempt = 1; ; attempt++) {
       try {
-        return (await this.#attempt(call, Math.min(ATTEMPT_MS, deadlineAtMs - performance.now()))) as Answer;
+        return (await this.#attempt(call, Math.min(ATTEMPT_MS + waitMs, deadlineAtMs - performance.now()))) as Answer;
       } catch (error) {
+        signal?.throwIfAborted();
         const { closing } = this.#connections;
         if (closing.aborted || !call.repeatable || !isTransient(error)) throw error;
         const backoffMs = fullJitterMs(attempt, BACKOFF_BASE_MS, BACKOFF_MAX_MS);
         const askedMs = error instanceof Problem ? (error.retryAfterMs ?? 0) : 0;
-        const waitMs = Math.max(backoffMs, askedMs);
-        if (performance.now() + waitMs >= deadlineAtMs) throw error;
+        const pauseMs = Math.max(backoffMs, askedMs);
+        if (performance.now() + pauseMs >= deadlineAtMs) throw error;
         this.#at++;
-        await wait(waitMs, undefined, { signal: closing }).catch(() => {
+        await wait(pauseMs, undefined, { signal: closing }).catch(() => {
           throw error;
         });
       }
@@ -113,13 +119,19 @@ export class Rest {
       headers['content-type'] = 'application/json';
       headers['content-length'] = String(body.byteLength);
     }
-    const { status, retryAfterMs, text } = await this.#exchange(url, call.method, headers, body, timeoutMs);
+    const { status, retryAfterMs, text } = await this.#exchange(url, call, headers, body, timeoutMs);
     const answer = parseJson(text);
     if (status >= 200 && status < 300) return answer;
     throw problemOf(status, retryAfterMs, answer);
   }
 
-  #exchange(url: URL, method: string, headers: Record<string, string>, body: Buffer | null, timeoutMs: number) {
+  #exchange(
+    url: URL,
+    { method, signal }: Call,
+    headers: Record<string, string>,
+    body: Buffer | null,
+    timeoutMs: number,
+  ) {
     const secure = url.protocol === 'https:';
     const agent = secure ? this.#connections.https : this.#connections.http;
     const request = (secure ? httpsRequest : httpRequest)(url, { method, headers, agent });
@@ -129,8 +141,9 @@ export class Rest {
     );
     const { closing } = this.#connections;
     const abort = (): void => void request.destroy(new Error('the connections are closed'));
-    if (closing.aborted) abort();
+    if (closing.aborted || signal?.aborted === true) abort();
     closing.addEventListener('abort', abort);
+    signal?.addEventListener('abort', abort);
 
     const { promise, resolve, reject } = Promise.withResolvers<RawAnswer>();
     request.on('error', reject);
@@ -144,6 +157,7 @@ export class Rest {
       .finally(() => {
         clearTimeout(timer);
         closing.removeEventListener('abort', abort);
+        signal?.removeEventListener('abort', abort);
       });
   }
 }
@@ -183,5 +197,11 @@ function parseJson(text: string): unknown {
 function problemOf(status: number, retryAfterMs: number | null, answer: unknown): Problem {
   const { code, detail, title } = (answer ?? {}) as { code?: unknown; detail?: unknown; title?: unknown };
   const said = typeof detail === 'string' ? detail : typeof title === 'string' ? title : undefined;
-  return new Problem({ code: typeof code === 'string' ? code : `http_${status}`, detail: said, status, retryAfterMs });
+  return new Problem({
+    code: typeof code === 'string' ? code : `http_${status}`,
+    detail: said,
+    status,
+    retryAfterMs,
+    members: (answer ?? {}) as Record<string, unknown>,
+  });
 }

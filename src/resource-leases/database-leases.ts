@@ -12,6 +12,7 @@ import type {
   Renewed,
 } from '../client/leases/contract.ts';
 import { requestProblem } from '../client/leases/bounds.ts';
+import type { LeaseSource } from '../client/leases/source.ts';
 import { Problem } from '../client/problem.ts';
 import { connectDatabase, type Database } from '../database/connection.ts';
 import { GroupCommit } from '../leasing/group-commit.ts';
@@ -42,6 +43,13 @@ export interface DatabaseLeasesOptions {
   readonly onError?: (error: unknown) => void;
   readonly random?: () => number;
 }
+
+/** Leases straight on the database, for processes that may have its URL and the service's secret. */
+export const databaseLeases = (url: string, secret: string): LeaseSource => ({
+  open: () => connectLeases(url, secret),
+  thread: new URL('database-thread.ts', import.meta.url),
+  options: { url, secret },
+});
 
 /** On a database of the URL, with connections of its own. */
 export function connectLeases(url: string, secret: string, onError: (error: unknown) => void = () => {}): LeaseService {

@@ -1,0 +1,163 @@
+import { randomUUID } from 'node:crypto';
+import { afterAll, describe, expect, it, vi } from 'vitest';
+import { LeaseClient, LeaseNotAcquired } from '../../../src/client/leases/client.ts';
+import { LeaseLost } from '../../../src/client/leases/lease.ts';
+import { singleton } from '../../../src/client/leases/singleton.ts';
+import { httpLeases, type LeaseSource } from '../../../src/client/leases/source.ts';
+import { databaseLeases } from '../../../src/resource-leases/database-leases.ts';
+import { startTestService } from '../../support/service.ts';
+
+const stack = new AsyncDisposableStack();
+const service = stack.use(await startTestService());
+const token = await service.token('service', 'tests');
+afterAll(() => stack.disposeAsync());
+
+const sources: Record<string, LeaseSource> = {
+  'over HTTP': httpLeases({ url: service.urlOf('api'), token }),
+  'on the database': databaseLeases(service.databaseUrl, 'a secret of the tests'),
+};
+const name = (): string => `resource ${randomUUID()}`;
+
+describe.each(Object.entries(sources))('a lease client %s', (_where, source) => {
+  const us = stack.use(new LeaseClient(source, { holder: 'us' }));
+  const them = stack.use(new LeaseClient(source, { holder: 'them' }));
+
+  it('gets what is free, and gives it back at the end of its scope', async () => {
+    const resource = name();
+    {
+      await using lease = await us.acquire(resource, { ttlMs: 10_000 });
+      expect(lease).toMatchObject({ resource, fence: 1 });
+      lease.assertHeld();
+      expect(lease.trustedForMs).toBeGreaterThan(8_000);
+      expect(lease.trustedForMs).toBeLessThan(10_000);
+    }
+    await using next = await them.acquire(resource, { ttlMs: 10_000 });
+    expect(next.fence).toBe(2);
+  });
+
+  it('hears who holds it, and for how long', async () => {
+    const resource = name();
+    await using lease = await us.acquire(resource, { ttlMs: 10_000 });
+    const refused = await them.acquire(resource, { ttlMs: 10_000 }).catch((error: unknown) => error);
+    expect(refused).toBeInstanceOf(LeaseNotAcquired);
+    expect((refused as LeaseNotAcquired).held).toMatchObject([{ resource, holder: 'us', fence: 1 }]);
+    expect((refused as LeaseNotAcquired).held[0]!.forMs).toBeGreaterThan(5_000);
+    lease.assertHeld();
+  });
+
+  it('waits for it, and gets it when it is released', async () => {
+    const resource = name();
+    const held = await us.acquire(resource, { ttlMs: 10_000 });
+    const waiting = them.acquire(resource, { ttlMs: 10_000, waitMs: 20_000 });
+    await held.release();
+    await using lease = await waiting;
+    expect(lease.fence).toBe(2);
+  });
+
+  it('gives up waiting when told so', async () => {
+    const resource = name();
+    await using lease = await us.acquire(resource, { ttlMs: 10_000 });
+    const giveUp = new AbortController();
+    const waiting = them.acquire(resource, { ttlMs: 10_000, waitMs: 60_000, signal: giveUp.signal });
+    giveUp.abort(new Error('no more'));
+    await expect(waiting).rejects.toThrow('no more');
+    lease.assertHeld();
+  });
+
+  it('keeps it beyond its term', async () => {
+    const lease = await us.acquire(name(), { ttlMs: 1_000 });
+    await vi.waitFor(() => expect(lease.trustedForMs).toBeLessThan(800), { timeout: 5_000 });
+    await vi.waitFor(() => expect(lease.trustedForMs).toBeGreaterThan(850), { timeout: 5_000, interval: 5 });
+    lease.assertHeld();
+    expect(lease.signal.aborted).toBe(false);
+    await lease.release();
+  });
+
+  it('without autoRenew only its own renew does', async () => {
+    const lease = await us.acquire(name(), { ttlMs: 600, autoRenew: false });
+    await vi.waitFor(() => expect(lease.trustedForMs).toBeLessThan(500), { interval: 5 });
+    await lease.renew();
+    expect(lease.trustedForMs).toBeGreaterThan(500);
+    await vi.waitFor(() => expect(lease.signal.aborted).toBe(true), { timeout: 5_000 });
+    expect(lease.atRisk.aborted).toBe(true);
+    await expect(lease.renew()).rejects.toThrow(LeaseLost);
+  });
+
+  it('any of several, all of several', async () => {
+    const [a, b] = [name(), name()];
+    await using one = await us.acquire({ anyOf: [a, b] }, { ttlMs: 10_000 });
+    expect(one.resource).toBe(a);
+    await using other = await them.acquire({ anyOf: [a, b] }, { ttlMs: 10_000 });
+    expect(other.resource).toBe(b);
+    await expect(them.acquire({ allOf: [a, b] }, { ttlMs: 10_000 })).rejects.toThrow(LeaseNotAcquired);
+    await one.release();
+    await other.release();
+    await using both = await them.acquire({ allOf: [a, b] }, { ttlMs: 10_000 });
+    expect(both.resources).toEqual([a, b]);
+  });
+
+  it('confirmed, it stays until it is released', async () => {
+    const resource = name();
+    const lease = await us.acquire(resource, { ttlMs: 1_000 });
+    const first = await lease.confirm({ seat: 7 });
+    expect(first).toMatchObject({ fence: 1, data: { seat: 7 } });
+    expect(await lease.confirm({ seat: 8 })).toEqual(first);
+    const refused = await them.acquire(resource, { ttlMs: 1_000 }).catch((error: unknown) => error);
+    expect((refused as LeaseNotAcquired).held).toMatchObject([{ holder: 'us', forMs: null }]);
+    await lease.release();
+    await using next = await them.acquire(resource, { ttlMs: 1_000 });
+    expect(next.fence).toBe(2);
+  });
+
+  it('withLease ends with its work; work that outlives the lease is told', async () => {
+    const resource = name();
+    expect(await us.withLease(resource, { ttlMs: 10_000 }, async ({ fence }) => fence)).toBe(1);
+    const outlived = us.withLease(resource, { ttlMs: 400, autoRenew: false }, async (lease) => {
+      await new Promise((resolve) => lease.signal.addEventListener('abort', resolve));
+    });
+    await expect(outlived).rejects.toMatchObject({ name: 'LeaseLost' });
+    await using next = await them.acquire(resource, { ttlMs: 10_000, waitMs: 5_000 });
+    expect(next.fence).toBe(3);
+  });
+
+  it.each([0, -1, 1.5, Number.NaN, 1e15])('a TTL of %d is refused', async (ttlMs) => {
+    await expect(us.acquire(name(), { ttlMs })).rejects.toMatchObject({ code: 'invalid_request' });
+  });
+
+  it.each(['', 'x'.repeat(10_000), 'a\0b'])('a name such as %j is refused', async (resource) => {
+    await expect(us.acquire(resource, { ttlMs: 1_000 })).rejects.toMatchObject({ code: 'invalid_request' });
+  });
+
+  it.each([' ', 'a b/c', 'Äpfel ☂ 漢/%2F'])('a name such as %j is as good as any', async (resource) => {
+    await using lease = await us.acquire(`${resource} ${randomUUID()}`, { ttlMs: 1_000 });
+    expect(lease.fence).toBe(1);
+  });
+
+  it('a singleton has one at work, hands over when told to stop, and stands again after an error', async () => {
+    const job = name();
+    const stops = [new AbortController(), new AbortController()];
+    const elected: number[] = [];
+    let working = 0;
+    const runs = stops.map((stop, i) =>
+      singleton(
+        i === 0 ? us : them,
+        job,
+        async (lease) => {
+          expect(++working).toBe(1);
+          elected.push(i);
+          await new Promise((resolve) => lease.signal.addEventListener('abort', resolve));
+          working--;
+        },
+        { ttlMs: 10_000, signal: stop.signal },
+      ),
+    );
+    await vi.waitFor(() => expect(elected).toHaveLength(1), { timeout: 10_000 });
+    const [first] = elected;
+    stops[first!]!.abort();
+    await runs[first!];
+    await vi.waitFor(() => expect(elected).toEqual([first, 1 - first!]), { timeout: 10_000 });
+    stops[1 - first!]!.abort();
+    await Promise.all(runs);
+    expect(working).toBe(0);
+  });
+});
