@@ -15,6 +15,7 @@ import { createLeasing } from './leasing/leasing.ts';
 import { createReadiness, databaseCheck } from './ops/health.ts';
 import type { Logger } from './ops/log.ts';
 import { createMetrics } from './ops/metrics.ts';
+import { startSingletons } from './ops/singletons.ts';
 import { startPositions } from './positions.ts';
 import { Regions } from './regions.ts';
 import { DatabaseLeases } from './resource-leases/database-leases.ts';
@@ -116,15 +117,15 @@ export async function startService(options: ServiceOptions): Promise<Service> {
       isQueueDown: wakeups.isDown,
     });
   }
-  const stopSweeper = roles.has('sweeper')
-    ? startSweeper({ sql: database.hot, leasing, regions, metrics, log })
-    : async () => {};
+  const singletons = startSingletons({ databaseUrl, secret: options.authSecret, sql: database.cold, metrics, log });
+  if (roles.has('sweeper'))
+    singletons.stand('sweeper', () => startSweeper({ sql: database.hot, leasing, regions, metrics, log }));
 
   return {
     url,
     drain: async () => {
       isDraining = true;
-      await Promise.all([parts.matcher?.stop(), stopSweeper()]);
+      await Promise.all([parts.matcher?.stop(), singletons.stop()]);
       await gateway?.stop();
       await resourceLeases.close();
       // Redis may be away, and its clients then wait for it: what can't be closed in time is left to the process's end.

@@ -54,6 +54,25 @@ export function createMetrics() {
     countLease(command: string, outcome: string): void {
       leaseCommands.inc({ command, outcome });
     },
+    leaderships: new Counter({
+      name: 'cabrank_leaderships_total',
+      help: 'Elections of this process to a job that one process does, by job.',
+      labelNames: ['job'],
+      registers,
+    }),
+    takeover: new Histogram({
+      name: 'cabrank_takeover_seconds',
+      help: 'From the last sign of life of a job’s former holder to its successor’s election.',
+      labelNames: ['job'],
+      buckets: LATENCY_BUCKETS_S,
+      registers,
+    }),
+    fenceRefusals: new Counter({
+      name: 'cabrank_fence_refusals_total',
+      help: 'Writes refused because a newer holder exists, by job.',
+      labelNames: ['job'],
+      registers,
+    }),
     leaseWait: histogram('cabrank_lease_wait_seconds', 'How long queued acquires of resource leases waited.'),
     leaseSweeperLag: histogram(
       'cabrank_lease_sweeper_lag_seconds',

@@ -155,3 +155,16 @@ const leaseOf = (row: Row): LeaseRecord => ({
   endsAt: row.ends_at?.toISOString() ?? null,
   expiresInMs: row.left_ms,
 });
+
+/**
+ * From the last sign of life of the holder before (its release, or its last renewal) to this term's grant, in
+ * milliseconds; null for a resource's first term.
+ */
+export async function msSinceFormerHolder(sql: Sql, resource: string, fence: number): Promise<number | null> {
+  const [row] = await sql<{ ms: number }[]>`
+    select extract(epoch from l.granted_at - case t.ended_as when 'expired' then coalesce(t.renewed_at, t.granted_at)
+      else t.ended_at end)::float8 * 1000 as ms
+    from resource_leases l join resource_lease_terms t on t.resource = l.resource and t.fence = l.fence - 1
+    where l.resource = ${resource} and l.fence = ${fence}`;
+  return row?.ms ?? null;
+}

@@ -102,7 +102,9 @@ export class LeaseClient implements AsyncDisposable {
       const answer = await this.#service.acquire(request, randomUUID(), signal);
       if (answer.refused === null) {
         const lease = await this.#held(answer.leases, startedMs, options.ttlMs, autoRenew);
-        if (lease !== null) return lease;
+        // Told to give up while the grant was on its way: it goes back.
+        if (lease !== null && signal?.aborted === true) await lease.release();
+        else if (lease !== null) return lease;
       } else if (monotonicMs() >= endsAtMs) throw new LeaseNotAcquired(answer.held);
     }
   }
@@ -192,7 +194,8 @@ export class LeaseClient implements AsyncDisposable {
       this.#thread = this.#worker = null;
       process.off('exit', this.#onExit).off('SIGTERM', this.#onTerm);
     });
-    process.on('exit', this.#onExit).on('SIGTERM', this.#onTerm);
+    // First in the row: a `once` of somebody else's is gone from the count when it has been called.
+    process.on('exit', this.#onExit).prependListener('SIGTERM', this.#onTerm);
     this.#worker = worker;
     if (token !== undefined) this.#keepTokenFresh(worker, token);
     return worker;

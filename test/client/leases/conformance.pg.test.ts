@@ -64,6 +64,33 @@ describe.each(Object.entries(sources))('a lease client %s', (_where, source) => 
     lease.assertHeld();
   });
 
+  it('told to give up while the grant is on its way, it gives the grant back', async () => {
+    const resource = name();
+    const giveUp = new AbortController();
+    const slow: LeaseSource = {
+      ...source,
+      open: () => {
+        const opened = source.open();
+        const acquire: typeof opened.acquire = async (request, key) => {
+          const answer = await opened.acquire(request, key);
+          giveUp.abort(new Error('no more'));
+          return answer;
+        };
+        return {
+          acquire,
+          renew: (claims) => opened.renew(claims),
+          release: (claims) => opened.release(claims),
+          confirm: (claim) => opened.confirm(claim),
+          close: () => opened.close(),
+        };
+      },
+    };
+    await using client = new LeaseClient(slow);
+    await expect(client.acquire(resource, { ttlMs: 60_000, signal: giveUp.signal })).rejects.toThrow('no more');
+    await using next = await them.acquire(resource, { ttlMs: 60_000 });
+    expect(next.fence).toBe(2);
+  });
+
   it('keeps it beyond its term', async () => {
     const lease = await us.acquire(name(), { ttlMs: 1_000 });
     await vi.waitFor(() => expect(lease.trustedForMs).toBeLessThan(800), { timeout: 5_000 });
