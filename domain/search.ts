@@ -13,5 +13,8 @@ export function retryWaitMs(policy: Policy, emptyRounds: number, patienceLeftMs:
 }
 
 /** How many more offers a ride may hold now. */
-export const openPlaces = (policy: Policy, liveOffers: number, offersMade: number): number =>
-  Math.max(0, Math.min(policy.parallelOffers - liveOffers, policy.offersMax - offersMade));
+export const openPlaces = (
+  policy: Pick<Policy, 'parallelOffers' | 'offersMax'>,
+  liveOffers: number,
+  offersMade: number,
+): number => Math.max(0, Math.min(policy.parallelOffers - liveOffers, policy.offersMax - offersMade));

@@ -55,7 +55,7 @@ async function simulate(settings: Settings, signal: AbortSignal): Promise<number
   return drive(
     settings,
     demand,
-    { urls: settings.urls, socketUrls: settings.urls, authSecret: authSecret.trim(), databaseUrl, members: [] },
+    { urls: settings.urls, socketUrls: settings.socketUrls, authSecret: authSecret.trim(), databaseUrl, members: [] },
     signal,
   );
 }

@@ -27,6 +27,7 @@ export interface Settings {
   readonly kill: readonly Killable[];
   /** simulate */
   readonly urls: readonly string[];
+  readonly socketUrls: readonly string[];
   readonly dataDir: string;
 }
 
@@ -50,6 +51,7 @@ ${
 
 With DATABASE_URL, REDIS_URL and AUTH_SECRET the service runs on yours.`
     : `  --url URL          the service; several, separated by commas
+  --socket-url URL   where drivers connect, when that is another process   --url
   --data-dir DIR     where the service's secret is   DATA_DIR, ./data; or AUTH_SECRET and DATABASE_URL`
 }
 
@@ -83,7 +85,8 @@ export function readSettings(command: 'demo' | 'simulate', args: string[]): Sett
     matcherFaultRate: number('--matcher-faults', values['matcher-faults'] ?? '0', 0, 1),
     split: values.split === true,
     kill: kill as Killable[],
-    urls: values.url?.split(',').map((url) => url.replace(/\/$/, '')) ?? [],
+    urls: urlsOf('--url', values.url),
+    socketUrls: urlsOf('--socket-url', values['socket-url'] ?? values.url),
     dataDir: values['data-dir'] ?? process.env['DATA_DIR'] ?? 'data',
   };
 }
@@ -92,7 +95,9 @@ function parse(command: 'demo' | 'simulate', args: string[]) {
   const text = { type: 'string' } as const;
   const flag = { type: 'boolean' } as const;
   const own =
-    command === 'demo' ? { split: flag, kill: text, 'matcher-faults': text } : { url: text, 'data-dir': text };
+    command === 'demo'
+      ? { split: flag, kill: text, 'matcher-faults': text }
+      : { url: text, 'socket-url': text, 'data-dir': text };
   const shared = {
     demand: text,
     from: text,
@@ -112,11 +117,19 @@ function parse(command: 'demo' | 'simulate', args: string[]) {
       kill?: string;
       'matcher-faults'?: string;
       url?: string;
+      'socket-url'?: string;
       'data-dir'?: string;
     };
   } catch (error) {
     throw new UsageError(`${(error as Error).message}\n\n${help(command).trim()}`);
   }
+}
+
+function urlsOf(flag: string, list: string | undefined): string[] {
+  const urls = list?.split(',').map((url) => url.replace(/\/$/, '')) ?? [];
+  const wrong = urls.find((url) => !/^https?:$/.test(URL.parse(url)?.protocol ?? ''));
+  if (wrong !== undefined) throw new UsageError(`${flag}: ${wrong} is no http:// or https:// address`);
+  return urls;
 }
 
 function number(flag: string, text: string, min: number, max: number, isWhole = false): number {

@@ -66,8 +66,10 @@ begin
   select a.ord::int, a.ride_id,
     case
       when r.id is null then 'ride_not_found'
-      when a.ride_id <> all(p_rides) or a.driver_id <> all(p_drivers) then 'busy'
+      when a.ride_id <> all(p_rides) then 'busy'
       when r.assigned_driver_id is distinct from a.driver_id then 'wrong_driver'
+      -- Only now: a driver whom nobody knows is wrong, and not busy.
+      when a.driver_id <> all(p_drivers) then 'busy'
       when r.status = 'cancelled' then 'ride_cancelled'
       when array_position(c_phases, r.status) >= array_position(c_phases, a.status) then 'repeated'
       when array_position(c_phases, r.status) < array_position(c_phases, a.status) - 1 then 'wrong_phase'

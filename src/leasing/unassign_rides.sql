@@ -65,11 +65,13 @@ begin
   select a.ord::int, a.ride_id,
     case
       when r.id is null then 'ride_not_found'
-      when a.ride_id <> all(p_rides) or a.driver_id <> all(p_drivers) then 'busy'
+      when a.ride_id <> all(p_rides) then 'busy'
       when r.assigned_driver_id is distinct from a.driver_id then
         case when exists (select from ride_events e where e.region = p_region and e.ride_id = r.id
                           and e.type = 'driver_cancelled' and e.driver_id = a.driver_id)
         then 'repeated' else 'wrong_driver' end
+      -- Only now: a driver whom nobody knows is wrong, and not busy.
+      when a.driver_id <> all(p_drivers) then 'busy'
       when r.status = 'in_progress' then 'ride_in_progress'
       when r.ended_at is not null then 'ride_over'
     end

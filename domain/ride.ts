@@ -1,0 +1,150 @@
+/**
+ * A ride as a state machine: searching → assigned → driver_arrived → in_progress → completed, or cancelled, or
+ * no_drivers_available. Times are milliseconds of any one clock. `version` is +1 at every change, `events` counts what
+ * its timeline tells.
+ */
+import type { Policy } from './policy.ts';
+import { openPlaces } from './search.ts';
+import { applied, refused, repeated, type Verdict } from './verdict.ts';
+
+export interface Ride {
+  readonly id: string;
+  readonly riderId: string;
+  readonly status:
+    | 'searching'
+    | 'assigned'
+    | 'driver_arrived'
+    | 'in_progress'
+    | 'completed'
+    | 'cancelled'
+    | 'no_drivers_available';
+  /** Kept when the ride is over; null again when its driver has given it back. */
+  readonly assignment: { readonly driverId: string; readonly offerId: string } | null;
+  readonly liveOffers: number;
+  readonly offersMade: number;
+  readonly emptyRounds: number;
+  /** Waits for a match round. */
+  readonly isQueued: boolean;
+  readonly patienceUntilMs: number;
+  /** Aren't asked (again) for this ride. */
+  readonly excludedDriverIds: readonly string[];
+  /** Have had the ride, and given it back. */
+  readonly gaveBackDriverIds: readonly string[];
+  readonly events: number;
+  readonly version: number;
+}
+
+export const OVER: ReadonlySet<Ride['status']> = new Set(['completed', 'cancelled', 'no_drivers_available']);
+
+export const requestRide = (id: string, riderId: string, patienceUntilMs: number): Ride => ({
+  id,
+  riderId,
+  status: 'searching',
+  assignment: null,
+  liveOffers: 0,
+  offersMade: 0,
+  emptyRounds: 0,
+  isQueued: true,
+  patienceUntilMs,
+  excludedDriverIds: [],
+  gaveBackDriverIds: [],
+  events: 1,
+  version: 1,
+});
+
+/** One change: `events` things to tell of it. */
+const changed = (ride: Ride, events: number, patch: Partial<Ride>): Ride => ({
+  ...ride,
+  ...patch,
+  events: ride.events + events,
+  version: ride.version + 1,
+});
+
+/** Whether another driver may be offered this ride now. */
+export function judgeOffer(
+  ride: Ride,
+  policy: Pick<Policy, 'parallelOffers' | 'offersMax'>,
+): Verdict<Ride, 'ride_not_searching' | 'ride_fully_offered'> {
+  if (ride.status !== 'searching') return refused('ride_not_searching');
+  if (openPlaces(policy, ride.liveOffers, ride.offersMade) === 0) return refused('ride_fully_offered');
+  const liveOffers = ride.liveOffers + 1;
+  const offersMade = ride.offersMade + 1;
+  // Out of the queue as long as there is no room for another offer.
+  const isFull = liveOffers >= policy.parallelOffers || offersMade >= policy.offersMax;
+  return applied(changed(ride, 1, { liveOffers, offersMade, isQueued: ride.isQueued && !isFull }));
+}
+
+export const offerReceived = (ride: Ride): Ride => changed(ride, 1, {});
+
+/** Offers of this ride ended without an assignment: it is looked at again at once. */
+export function offersEnded(ride: Ride, driverIds: readonly string[], areExcluded: boolean): Ride {
+  const isSearching = ride.status === 'searching';
+  return changed(ride, driverIds.length, {
+    liveOffers: isSearching ? ride.liveOffers - driverIds.length : 0,
+    isQueued: isSearching,
+    excludedDriverIds: areExcluded ? [...ride.excludedDriverIds, ...driverIds] : ride.excludedDriverIds,
+  });
+}
+
+export const assignRide = (ride: Ride, driverId: string, offerId: string): Ride =>
+  changed(ride, 1, { status: 'assigned', assignment: { driverId, offerId }, isQueued: false, liveOffers: 0 });
+
+/** `riderId` is whose ride it has to be; null: anybody's. */
+export function cancelRide(
+  ride: Ride,
+  riderId: string | null,
+): Verdict<Ride, 'wrong_rider' | 'ride_in_progress' | 'ride_over'> {
+  if (riderId !== null && riderId !== ride.riderId) return refused('wrong_rider');
+  if (ride.status === 'cancelled') return repeated;
+  if (ride.status === 'in_progress') return refused('ride_in_progress');
+  if (OVER.has(ride.status)) return refused('ride_over');
+  return applied(changed(ride, 1, { status: 'cancelled', isQueued: false }));
+}
+
+/** The driver cancels after accepting: the ride searches on, without that driver and with its patience from now on. */
+export function giveBackRide(
+  ride: Ride,
+  driverId: string,
+  patienceUntilMs: number,
+): Verdict<Ride, 'wrong_driver' | 'ride_in_progress' | 'ride_over'> {
+  if (ride.assignment?.driverId !== driverId)
+    return ride.gaveBackDriverIds.includes(driverId) ? repeated : refused('wrong_driver');
+  if (ride.status === 'in_progress') return refused('ride_in_progress');
+  if (OVER.has(ride.status)) return refused('ride_over');
+  return applied(
+    changed(ride, 1, {
+      status: 'searching',
+      assignment: null,
+      isQueued: true,
+      patienceUntilMs: Math.max(ride.patienceUntilMs, patienceUntilMs),
+      excludedDriverIds: [...ride.excludedDriverIds, driverId],
+      gaveBackDriverIds: [...ride.gaveBackDriverIds, driverId],
+    }),
+  );
+}
+
+export type RideStep = 'driver_arrived' | 'in_progress' | 'completed';
+const PHASES: readonly Ride['status'][] = ['assigned', 'driver_arrived', 'in_progress', 'completed'];
+
+/** A step that was taken before is a repetition, one that isn't next is out of turn. */
+export function advanceRide(
+  ride: Ride,
+  driverId: string,
+  step: RideStep,
+): Verdict<Ride, 'wrong_driver' | 'ride_cancelled' | 'wrong_phase'> {
+  if (ride.assignment?.driverId !== driverId) return refused('wrong_driver');
+  if (ride.status === 'cancelled') return refused('ride_cancelled');
+  const ahead = PHASES.indexOf(step) - PHASES.indexOf(ride.status);
+  if (ahead <= 0) return repeated;
+  return ahead > 1 ? refused('wrong_phase') : applied(changed(ride, 1, { status: step }));
+}
+
+/** A round found nobody: later again, or given up when patience or offers have run out and no offer is open. */
+export function settleRide(ride: Ride, atMs: number, offersMax: number): Ride {
+  if (ride.status !== 'searching' || !ride.isQueued) return ride;
+  const isOver = ride.liveOffers === 0 && (ride.offersMade >= offersMax || ride.patienceUntilMs <= atMs);
+  const emptyRounds = ride.emptyRounds + 1;
+  return isOver
+    ? changed(ride, 1, { status: 'no_drivers_available', isQueued: false, emptyRounds })
+    : changed(ride, 0, { emptyRounds });
+}

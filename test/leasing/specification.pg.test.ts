@@ -1,0 +1,277 @@
+/**
+ * The SQL against its specification: random sequences of commands go to both, and every answer and, in the end, every
+ * row has to agree. CABRANK_SPEC_RUNS is the number of sequences.
+ */
+import fc from 'fast-check';
+import { afterAll, expect, test } from 'vitest';
+import { LeaseStore, type Answer } from '../../domain/lease-store.ts';
+import { defaultPolicy } from '../../domain/policy.ts';
+import type { RideStep } from '../../domain/ride.ts';
+import { newId } from '../../src/leasing/ids.ts';
+import * as transitions from '../../src/leasing/transitions.ts';
+import { addRegion, moveExpiry, newRide, openCity } from '../support/city.ts';
+
+const RUNS = Number(process.env['CABRANK_SPEC_RUNS'] ?? 600);
+const AT_ONCE = 4;
+const RIDES = 3;
+const DRIVERS = 3;
+/** Long enough that only the test ends them. */
+const TERMS = {
+  ...defaultPolicy,
+  policyVersion: 1,
+  parallelOffers: 2,
+  offersMax: 4,
+  deliveryTtlMs: 600_000,
+  decisionTtlMs: 1_200_000,
+  maxLifetimeMs: 7_200_000,
+};
+const NOW_MS = 0;
+const PATIENCE_MS = 3_600_000;
+
+const city = await openCity(0);
+afterAll(() => city[Symbol.asyncDispose]());
+const { sql } = city;
+
+/** Which of the things there are, by number: of offers the newest is 0. */
+const ride = fc.nat(RIDES);
+const driver = fc.nat(DRIVERS);
+const offer = fc.nat(3);
+const claim = {
+  offer,
+  token: fc.constantFrom('own', 'own', 'own', 'other'),
+  by: fc.constantFrom('driver', 'driver', 'other', 'holder'),
+};
+const step = fc.constantFrom<RideStep>('driver_arrived', 'in_progress', 'completed');
+const command = fc.oneof(
+  { weight: 6, arbitrary: fc.record({ kind: fc.constant('lease' as const), ride, driver }) },
+  { weight: 3, arbitrary: fc.record({ kind: fc.constant('receive' as const), ...claim }) },
+  { weight: 5, arbitrary: fc.record({ kind: fc.constant('confirm' as const), ...claim }) },
+  { weight: 2, arbitrary: fc.record({ kind: fc.constant('decline' as const), ...claim }) },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constant('release' as const), ...claim }) },
+  { weight: 2, arbitrary: fc.record({ kind: fc.constant('lapse' as const), driver }) },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constant('lookEarly' as const), driver }) },
+  { weight: 2, arbitrary: fc.record({ kind: fc.constant('sweep' as const) }) },
+  {
+    weight: 1,
+    arbitrary: fc.record({
+      kind: fc.constant('cancel' as const),
+      ride,
+      by: fc.constantFrom('rider', 'stranger', null),
+    }),
+  },
+  { weight: 2, arbitrary: fc.record({ kind: fc.constant('driverCancel' as const), ride, driver }) },
+  { weight: 4, arbitrary: fc.record({ kind: fc.constant('advance' as const), ride, driver, step }) },
+  { weight: 2, arbitrary: fc.record({ kind: fc.constant('online' as const), driver }) },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constant('offline' as const), driver }) },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constant('settle' as const), ride, isPatient: fc.boolean() }) },
+);
+type Command = typeof command extends fc.Arbitrary<infer Value> ? Value : never;
+
+class Both {
+  readonly #region: number;
+  readonly #store = new LeaseStore();
+  readonly #rides: string[];
+  readonly #drivers: string[];
+  readonly #offers: { id: string; token: string }[] = [];
+
+  constructor(region: number) {
+    this.#region = region;
+    // One of each is nobody's.
+    this.#rides = Array.from({ length: RIDES + 1 }, () => newId(region));
+    this.#drivers = Array.from({ length: DRIVERS + 1 }, () => `driver-${newId(region)}`);
+  }
+
+  async open(): Promise<void> {
+    const rides = this.#rides.slice(0, RIDES);
+    await transitions.createRides(
+      sql,
+      this.#region,
+      rides.map((rideId) => newRide(this.#region, { rideId, riderId: 'rider', patienceMs: PATIENCE_MS })),
+    );
+    for (const id of rides) this.#store.requestRide(id, 'rider', NOW_MS + PATIENCE_MS);
+    for (const id of this.#drivers.slice(0, DRIVERS)) {
+      await sql`insert into drivers (id, region, vehicle_class) values (${id}, ${this.#region}, 'economy')`;
+      await sql`insert into driver_state (region, driver_id, status, vehicle_class, updated_at)
+        values (${this.#region}, ${id}, 'offline', 'economy', clock_timestamp())`;
+      this.#store.registerDriver(id);
+      this.#compare(await transitions.bringOnline(sql, this.#region, [id], true), this.#store.bringOnline(id));
+    }
+  }
+
+  async run(asked: Command): Promise<void> {
+    const region = this.#region;
+    const rideId = 'ride' in asked ? this.#rides[asked.ride]! : '';
+    const driverId = 'driver' in asked ? this.#drivers[asked.driver]! : '';
+    switch (asked.kind) {
+      case 'lease': {
+        const ask = { rideId, driverId, offerId: newId(region), leaseToken: newId(region), pickupEtaS: 60 };
+        const [answer] = await transitions.leaseDrivers(sql, region, [ask], TERMS, true);
+        const said = this.#store.lease({ ...ask, token: ask.leaseToken }, TERMS, NOW_MS);
+        this.#compare([{ refused: answer!.refused, applied: answer!.refused === null }], said);
+        if (said.applied) this.#offers.unshift({ id: ask.offerId, token: ask.leaseToken });
+        return;
+      }
+      case 'receive':
+      case 'confirm':
+      case 'decline':
+      case 'release':
+        return this.#claim(asked);
+      case 'lapse': {
+        const state = this.#store.drivers.get(driverId);
+        if (state?.status !== 'leased') return;
+        await moveExpiry(sql, region, [driverId], -10_800_000);
+        this.#store.drivers.set(driverId, { ...state, term: { ...state.term, expiresAtMs: NOW_MS - 1 } });
+        return;
+      }
+      case 'lookEarly':
+        // The sweeper looks at a term that was renewed since: it isn't over.
+        await sql`update offers set due_at = granted_at
+          where region = ${region} and driver_id = ${driverId} and due_at is not null`;
+        return;
+      case 'sweep':
+        return this.sweep();
+      case 'cancel': {
+        const riderId = asked.by;
+        const ask = { rideId, riderId, source: 'rider', reason: 'test' } as const;
+        return this.#compare(
+          await transitions.cancelRides(sql, region, [ask], true),
+          this.#store.cancel(rideId, riderId),
+        );
+      }
+      case 'driverCancel': {
+        const ask = { rideId, driverId, reason: 'test', patienceMs: PATIENCE_MS };
+        const said = this.#store.driverCancel(rideId, driverId, NOW_MS + PATIENCE_MS);
+        return this.#compare(await transitions.unassignRides(sql, region, [ask], true), said);
+      }
+      case 'advance': {
+        const ask = { rideId, driverId, status: asked.step };
+        const said = this.#store.advance(rideId, driverId, asked.step);
+        return this.#compare(await transitions.advanceRides(sql, region, [ask], true), said);
+      }
+      case 'online':
+        return this.#compare(
+          await transitions.bringOnline(sql, region, [driverId], true),
+          this.#store.bringOnline(driverId),
+        );
+      case 'offline':
+        return this.#compare(
+          await transitions.takeOffline(sql, region, [driverId], 'test', true),
+          this.#store.takeOffline(driverId),
+        );
+      case 'settle': {
+        const state = this.#store.rides.get(rideId);
+        if (!asked.isPatient && state !== undefined) {
+          await sql`update rides set patience_until = requested_at where region = ${region} and id = ${rideId}`;
+          this.#store.rides.set(rideId, { ...state, patienceUntilMs: NOW_MS });
+        }
+        await transitions.settleRides(sql, region, [{ rideId, waitMs: 0 }], {
+          offersMax: TERMS.offersMax,
+          recoveryMs: 0,
+        });
+        return this.#store.settle(rideId, TERMS.offersMax, NOW_MS);
+      }
+    }
+  }
+
+  async sweep(): Promise<void> {
+    const ended = await transitions.expireLeases(sql, this.#region, transitions.FROM_THE_FIRST, 100);
+    const ids = ended.filter(({ ended_as: as }) => as !== null).map(({ offer_id: id }) => id);
+    expect(ids.toSorted()).toEqual(this.#store.expire(NOW_MS).toSorted());
+  }
+
+  async #claim({ kind, offer: number, token, by }: Extract<Command, { offer: number }>): Promise<void> {
+    const known = this.#offers[number] ?? { id: newId(this.#region), token: 'none' };
+    const owner = this.#store.offers.get(known.id)?.driverId ?? 'nobody';
+    const driverId = by === 'holder' ? null : by === 'driver' ? owner : 'a stranger';
+    const held = { offerId: known.id, token: token === 'own' ? known.token : 'guessed', driverId };
+    const sent = { offerId: held.offerId, leaseToken: held.token, driverId };
+    const region = this.#region;
+    if (kind === 'receive')
+      this.#compare(await transitions.receiveOffers(sql, region, [sent], true), this.#store.receive(held, NOW_MS));
+    else if (kind === 'confirm')
+      this.#compare(await transitions.confirmOffers(sql, region, [sent], true), this.#store.confirm(held, NOW_MS));
+    else {
+      const end = kind === 'decline' ? 'declined' : 'withdrawn';
+      const answers = await transitions.returnOffers(sql, region, [{ ...sent, reason: 'test' }], end, true);
+      this.#compare(answers, this.#store.giveBackOffer(held, end, NOW_MS));
+    }
+  }
+
+  #compare(answers: readonly { refused: string | null; applied: boolean }[], said: Answer): void {
+    const [{ refused, applied }] = answers as [Answer];
+    expect({ refused, applied }).toEqual(said);
+  }
+
+  /** Every row, as far as it isn't a time. */
+  async compareRows(): Promise<void> {
+    const store = this.#store;
+    const rides = await sql`select id, status, live_offers, offers_made, empty_rounds, queue_at is not null as queued,
+        excluded_driver_ids, event_seq, version, assigned_driver_id, assigned_offer_id,
+        (select count(*)::int from ride_events e where e.region = r.region and e.ride_id = r.id) as events
+      from rides r where region = ${this.#region} and id = any(${this.#rides}::uuid[]) order by id`;
+    expect([...rides]).toEqual(
+      [...store.rides.values()]
+        .toSorted((a, b) => (a.id < b.id ? -1 : 1))
+        .map((known) => ({
+          id: known.id,
+          status: known.status,
+          live_offers: known.liveOffers,
+          offers_made: known.offersMade,
+          empty_rounds: known.emptyRounds,
+          queued: known.isQueued,
+          excluded_driver_ids: known.excludedDriverIds,
+          event_seq: known.events,
+          version: known.version,
+          assigned_driver_id: known.assignment?.driverId ?? null,
+          assigned_offer_id: known.assignment?.offerId ?? null,
+          events: known.events,
+        })),
+    );
+    const drivers = await sql`select driver_id, status, fence::int, version::int, offer_id, leased_to_ride_id
+      from driver_state where region = ${this.#region} and driver_id = any(${this.#drivers}::text[]) order by driver_id`;
+    expect([...drivers]).toEqual(
+      [...store.drivers.values()]
+        .toSorted((a, b) => (a.id < b.id ? -1 : 1))
+        .map((known) => {
+          const held = known.status === 'leased' ? known.term : known.status === 'assigned' ? known : null;
+          const { id, status, fence, version } = known;
+          return {
+            driver_id: id,
+            status,
+            fence,
+            version,
+            offer_id: held?.offerId ?? null,
+            leased_to_ride_id: held?.rideId ?? null,
+          };
+        }),
+    );
+    const offers = await sql`select id, status, fence::int, proof is not null as proven, version
+      from offers where region = ${this.#region} and id = any(${this.#offers.map(({ id }) => id)}::uuid[]) order by id`;
+    expect([...offers]).toEqual(
+      [...store.offers.values()]
+        .toSorted((a, b) => (a.id < b.id ? -1 : 1))
+        .map(({ id, status, fence, isProven, version }) => ({ id, status, fence, proven: isProven, version })),
+    );
+  }
+}
+
+test(
+  `${RUNS} sequences of commands: the database answers and records as the specification does`,
+  { timeout: 1_800_000 },
+  async () => {
+    const lanes = Array.from({ length: AT_ONCE }, async (_, lane) => {
+      const region = await addRegion(sql, `lane-${lane}`);
+      await sql`insert into presence_epochs (region, since) values (${region}, now() - interval '1 day')`;
+      const sequence = fc.asyncProperty(fc.array(command, { minLength: 5, maxLength: 40 }), async (commands) => {
+        const both = new Both(region);
+        await both.open();
+        for (const each of commands) await both.run(each);
+        await both.compareRows();
+        await both.sweep();
+        await both.compareRows();
+      });
+      await fc.assert(sequence, { numRuns: Math.ceil(RUNS / AT_ONCE) });
+    });
+    await Promise.all(lanes);
+  },
+);
