@@ -469,3 +469,40 @@ export const resourceLeaseTickets = pgTable(
   },
   (t) => [primaryKey({ columns: [t.resource, t.ticket] }), index('resource_lease_tickets_by_ticket').on(t.ticket)],
 );
+
+/** Work to be done once under a claim: what is done is kept for a day by its key, what is dead until somebody looks. */
+export const workItems = pgTable(
+  'work_items',
+  {
+    id: bigint('id', { mode: 'number' }).primaryKey().generatedAlwaysAsIdentity(),
+    queue: bytewise('queue').notNull(),
+    key: bytewise('key').notNull(),
+    /** Items of one group are claimed in the order of their ids, one at a time. */
+    groupName: bytewise('group_name'),
+    payload: jsonb('payload').notNull(),
+    attempts: integer('attempts').notNull().default(0),
+    /** When it may be claimed: due, or after the end of a claim that was lost. Null: done, or dead. */
+    readyAt: moment('ready_at'),
+    tokenHash: bytea('token_hash'),
+    lastError: text('last_error'),
+    createdAt: moment('created_at').notNull().defaultNow(),
+    doneAt: moment('done_at'),
+    deadAt: moment('dead_at'),
+  },
+  (t) => [
+    unique('work_items_key').on(t.queue, t.key),
+    index('work_items_ready')
+      .on(t.queue, t.readyAt)
+      .where(sql`${t.readyAt} is not null`),
+    index('work_items_group')
+      .on(t.queue, t.groupName, t.id)
+      .where(sql`${t.readyAt} is not null and ${t.groupName} is not null`),
+    index('work_items_done')
+      .on(t.doneAt)
+      .where(sql`${t.doneAt} is not null`),
+    index('work_items_dead')
+      .on(t.queue, t.id)
+      .where(sql`${t.deadAt} is not null`),
+    check('work_items_state', sql`num_nonnulls(${t.readyAt}, ${t.doneAt}, ${t.deadAt}) = 1`),
+  ],
+);

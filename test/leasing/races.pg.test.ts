@@ -1,6 +1,6 @@
 /**
- * Races that real dispatch systems shipped, each kept as a test under its name. Those of the screen and the network are
- * in test/service/races.pg.test.ts; those of resource leases in test/client/leases and test/resource-leases.
+ * Races that real dispatch systems shipped, each kept as a test under its name. Those of the screen are in
+ * test/gateway/offers.pg.test.ts, those of resource leases in test/client/leases and test/resource-leases.
  */
 import { afterAll, describe, expect, test } from 'vitest';
 import { newId, newLeaseToken } from '../../src/leasing/ids.ts';

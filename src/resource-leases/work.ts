@@ -1,0 +1,105 @@
+/** Work claimed under a lease, straight on the database. */
+import type { ClaimedWork, NewWork, WorkClaim, WorkOutcome, WorkQueue } from '../client/leases/work.ts';
+import type { Sql } from '../database/connection.ts';
+import { newLeaseToken } from '../leasing/ids.ts';
+
+export interface WorkObserver {
+  /** A claim that was lost asked for something, and was refused. */
+  readonly lost: (queue: string) => void;
+}
+
+const ADD_MAX = 1_000;
+const CLAIM_MAX = 500;
+const ERROR_CHARS_MAX = 1_000;
+
+export class DatabaseWork implements WorkQueue {
+  readonly #sql: Sql;
+  readonly #observer: WorkObserver;
+
+  constructor(sql: Sql, observer: WorkObserver = { lost: () => {} }) {
+    this.#sql = sql;
+    this.#observer = observer;
+  }
+
+  async add(queue: string, items: readonly NewWork[]): Promise<number> {
+    if (items.length > ADD_MAX) throw new RangeError(`at most ${ADD_MAX} items at a time`);
+    const [row] = await this.#sql<{ added: number }[]>`select add_work(${queue},
+      ${items.map(({ key }) => key)}::text[], ${items.map(({ group }) => group ?? null)}::text[],
+      ${items.map(({ payload }) => JSON.stringify(payload))}::text[],
+      ${items.map(({ delayMs }) => delayMs ?? 0)}::bigint[]) as added`;
+    return row!.added;
+  }
+
+  async next(queue: string, { max, ttlMs }: { readonly max: number; readonly ttlMs: number }): Promise<ClaimedWork[]> {
+    if (!(max >= 1 && max <= CLAIM_MAX)) throw new RangeError(`max must be from 1 to ${CLAIM_MAX}`);
+    const tokens = Array.from({ length: max }, newLeaseToken);
+    const rows = await this.#sql<
+      { ord: number; key: string; group_name: string | null; payload: unknown; attempt: number }[]
+    >`select ord, key, group_name, payload, attempt
+      from next_work(${queue}, ${max}::int, ${ttlMs}::bigint, ${tokens}::text[]) order by ord`;
+    return rows.map(({ ord, key, group_name: group, payload, attempt }) => ({
+      queue,
+      key,
+      token: tokens[ord - 1]!,
+      group,
+      payload,
+      attempt,
+      expiresInMs: ttlMs,
+    }));
+  }
+
+  async heartbeat(claims: readonly WorkClaim[], ttlMs: number): Promise<WorkOutcome[]> {
+    const { queues, keys, tokens } = columns(claims);
+    return this.#outcomes(
+      claims,
+      await this.#sql`select refused from heartbeat_work(${queues}::text[], ${keys}::text[], ${tokens}::text[],
+        ${ttlMs}::bigint) order by ord`,
+    );
+  }
+
+  async complete(claims: readonly WorkClaim[]): Promise<WorkOutcome[]> {
+    const { queues, keys, tokens } = columns(claims);
+    return this.#outcomes(
+      claims,
+      await this.#sql`select refused from complete_work(${queues}::text[], ${keys}::text[], ${tokens}::text[]) order by ord`,
+    );
+  }
+
+  async fail(
+    claim: WorkClaim,
+    {
+      error,
+      retryInMs,
+      attemptsMax,
+    }: { readonly error: string; readonly retryInMs: number; readonly attemptsMax: number },
+  ): Promise<WorkOutcome & { readonly dead?: boolean }> {
+    const { queue, key, token } = claim;
+    const [row] = await this.#sql<{ refused: 'claim_lost' | null; dead: boolean }[]>`
+      select refused, dead from fail_work(${queue}, ${key}, ${token}, ${error.slice(0, ERROR_CHARS_MAX)},
+        ${retryInMs}::bigint, ${attemptsMax}::int)`;
+    const { refused, dead } = row!;
+    if (refused !== null) this.#observer.lost(queue);
+    return { refused, dead };
+  }
+
+  async putBack(claims: readonly WorkClaim[]): Promise<WorkOutcome[]> {
+    const { queues, keys, tokens } = columns(claims);
+    return this.#outcomes(
+      claims,
+      await this.#sql`select refused from put_back_work(${queues}::text[], ${keys}::text[], ${tokens}::text[]) order by ord`,
+    );
+  }
+
+  #outcomes(claims: readonly WorkClaim[], rows: readonly { refused?: 'claim_lost' | null }[]): WorkOutcome[] {
+    return rows.map(({ refused = null }, i) => {
+      if (refused !== null) this.#observer.lost(claims[i]!.queue);
+      return { refused };
+    });
+  }
+}
+
+const columns = (claims: readonly WorkClaim[]) => ({
+  queues: claims.map(({ queue }) => queue),
+  keys: claims.map(({ key }) => key),
+  tokens: claims.map(({ token }) => token),
+});
