@@ -8,7 +8,7 @@ export class UsageError extends Error {
   override name = 'UsageError';
 }
 
-export const KILLABLE = ['api', 'gateway', 'matcher', 'sweeper'] as const;
+export const KILLABLE = ['api', 'gateway', 'matcher', 'sweeper', 'outbox'] as const;
 export type Killable = (typeof KILLABLE)[number];
 
 export interface Settings {

@@ -2,7 +2,7 @@
 import { z } from 'zod';
 import { defaultPolicy, policyProblems, type Policy } from '../domain/policy.ts';
 
-export const ROLES = ['api', 'gateway', 'matcher', 'sweeper'] as const;
+export const ROLES = ['api', 'gateway', 'matcher', 'sweeper', 'outbox'] as const;
 export type Role = (typeof ROLES)[number];
 
 export interface Config {

@@ -15,6 +15,7 @@ import { createLeasing } from './leasing/leasing.ts';
 import { createReadiness, databaseCheck } from './ops/health.ts';
 import type { Logger } from './ops/log.ts';
 import { createMetrics } from './ops/metrics.ts';
+import { startOutbox } from './outbox/outbox.ts';
 import { startSingletons } from './ops/singletons.ts';
 import { startPositions } from './positions.ts';
 import { Regions } from './regions.ts';
@@ -102,6 +103,11 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     ? new Gateway({ database, authenticator, regions, leasing, positions, metrics, fanout, log })
     : null;
 
+  const singletons = startSingletons({ databaseUrl, secret: options.authSecret, sql: database.cold, metrics, log });
+  const outbox = roles.has('outbox')
+    ? startOutbox({ sql: database.hot, regions, redisUrl, singletons, metrics, log })
+    : { stop: async () => {} };
+
   const url = await api.listen({ host: options.host, port: options.port });
   gateway?.start(api.server);
   if (roles.has('matcher')) {
@@ -117,7 +123,6 @@ export async function startService(options: ServiceOptions): Promise<Service> {
       isQueueDown: wakeups.isDown,
     });
   }
-  const singletons = startSingletons({ databaseUrl, secret: options.authSecret, sql: database.cold, metrics, log });
   if (roles.has('sweeper'))
     singletons.stand('sweeper', () => startSweeper({ sql: database.hot, leasing, regions, metrics, log }));
 
@@ -125,7 +130,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     url,
     drain: async () => {
       isDraining = true;
-      await Promise.all([parts.matcher?.stop(), singletons.stop()]);
+      await Promise.all([parts.matcher?.stop(), singletons.stop(), outbox.stop()]);
       await gateway?.stop();
       await resourceLeases.close();
       // Redis may be away, and its clients then wait for it: what can't be closed in time is left to the process's end.

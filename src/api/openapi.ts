@@ -25,6 +25,7 @@ const tags = [
   { name: 'drivers', description: 'Profiles and shifts.' },
   { name: 'regions', description: 'Cities and the policies they run under.' },
   { name: 'leases', description: 'Anything that only one may hold at a time.' },
+  { name: 'webhooks', description: 'Where what happens to rides is told.' },
   { name: 'service', description: 'About the service itself; open to all.' },
 ];
 

@@ -21,6 +21,7 @@ import { regionRoutes } from './regions.ts';
 import { guard, validatorCompiler } from './requests.ts';
 import { rideRoutes } from './rides.ts';
 import { documentationRoutes, opsRoutes } from './service.ts';
+import { webhookRoutes } from './webhooks.ts';
 
 const BODY_MAX_BYTES = 16 * 1024;
 /** Ids of any length get as far as being told that they have the wrong form. */
@@ -83,6 +84,7 @@ function versionOne(v1: App, deps: ApiDeps): void {
   driverRoutes(v1, deps);
   offerRoutes(v1, deps);
   leaseRoutes(v1, deps);
+  webhookRoutes(v1, deps);
 }
 
 /** The API's description without a service around it; nothing is connected to. */

@@ -1,4 +1,4 @@
-/** Brings a database to what this version of the code needs: tables first, then the functions of `src/leasing/` and `src/resource-leases/`. */
+/** Brings a database to what this version of the code needs: tables first, then the functions of `src/leasing/`, `src/resource-leases/` and `src/outbox/`. */
 import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
@@ -7,7 +7,7 @@ import postgres, { drizzle } from './postgres.ts';
 import { migrate as migrateTables } from 'drizzle-orm/postgres-js/migrator';
 
 const migrationsFolder = fileURLToPath(new URL('../../migrations', import.meta.url));
-const functionFolders = [new URL('../leasing/', import.meta.url), new URL('../resource-leases/', import.meta.url)];
+const functionFolders = ['leasing', 'resource-leases', 'outbox'].map((name) => new URL(`../${name}/`, import.meta.url));
 
 /** Any number that nothing else on this database locks by: two starting processes migrate one after the other. */
 const MIGRATION_LOCK = 7_231_903_001;

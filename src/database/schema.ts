@@ -29,6 +29,7 @@ import {
 import type { Policy } from '../../domain/policy.ts';
 
 const bytea = customType<{ data: Buffer }>({ dataType: () => 'bytea' });
+const xid8 = customType<{ data: string }>({ dataType: () => 'xid8' });
 const moment = (name: string) => timestamp(name, { withTimezone: true, mode: 'date' });
 
 /** A city. Its number is in the ids of its rides and offers (12 bits of a UUIDv7), so an id alone tells where it lives. */
@@ -346,8 +347,15 @@ export const rideEvents = pgTable(
     offerId: uuid('offer_id'),
     fence: bigint('fence', { mode: 'number' }),
     reason: text('reason'),
+    /** The transaction that did it: what every older transaction has ended before is complete, and can be published. */
+    tx: xid8('tx')
+      .notNull()
+      .default(sql`pg_current_xact_id()`),
   },
-  (t) => [primaryKey({ columns: [t.region, t.rideId, t.seq] })],
+  (t) => [
+    primaryKey({ columns: [t.region, t.rideId, t.seq] }),
+    index('ride_events_in_order').on(t.region, t.tx, t.rideId, t.seq),
+  ],
 );
 
 /** What a creating request made, so that its repetition finds it: 24 hours, by subject and route. */
@@ -505,4 +513,35 @@ export const workItems = pgTable(
       .where(sql`${t.deadAt} is not null`),
     check('work_items_state', sql`num_nonnulls(${t.readyAt}, ${t.doneAt}, ${t.deadAt}) = 1`),
   ],
+);
+
+/** How far a region's events have been published; the fence is the last publisher's. */
+export const outboxCursors = pgTable('outbox_cursors', {
+  region: smallint('region').primaryKey(),
+  tx: xid8('tx').notNull(),
+  rideId: uuid('ride_id').notNull(),
+  seq: integer('seq').notNull(),
+  fence: bigint('fence', { mode: 'number' }).notNull(),
+  updatedAt: moment('updated_at').notNull().defaultNow(),
+});
+
+/** Where events are sent. */
+export const webhooks = pgTable(
+  'webhooks',
+  {
+    id: text('id').primaryKey(),
+    /** Null: the events of all regions. */
+    region: smallint('region').references(() => regions.number),
+    url: text('url').notNull(),
+    secret: text('secret').notNull(),
+    /** Null: all types. */
+    types: text('types').array(),
+    /** It hears of what happened from here on. */
+    createdTx: xid8('created_tx')
+      .notNull()
+      .default(sql`pg_current_xact_id()`),
+    createdAt: moment('created_at').notNull().defaultNow(),
+    updatedAt: moment('updated_at').notNull().defaultNow(),
+  },
+  (t) => [check('webhooks_id_form', sql`${t.id} ~ '^[A-Za-z0-9_-]{1,64}$'`)],
 );

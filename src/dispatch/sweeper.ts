@@ -1,6 +1,6 @@
 /**
  * Tidies: frees leases that are over in regions without rounds, writes down the ends of resource leases, takes drivers
- * offline who are gone, drops idempotency keys older than a day. Correctness never depends on it: every round frees its region's own leases.
+ * offline who are gone, drops idempotency keys and finished work older than a day. Correctness never depends on it: every round frees its region's own leases.
  */
 import type { Sql } from '../database/connection.ts';
 import type { Leasing } from '../leasing/leasing.ts';
@@ -55,6 +55,7 @@ export function startSweeper(deps: SweeperDeps): () => Promise<void> {
     if (performance.now() - keysAtMs >= KEYS_EVERY_MS) {
       keysAtMs = performance.now();
       await dropStaleTickets(deps.sql, KEYS_STEP);
+      await dropDoneWork(deps.sql);
       for (const { number } of await deps.regions.all()) await dropOldKeys(deps.sql, number);
     }
   };
@@ -99,6 +100,13 @@ export async function endResourceLeases({ sql, metrics }: Pick<SweeperDeps, 'sql
     const ended = await sweepLeases(sql, RESOURCES_STEP);
     for (const { late_ms: lateMs } of ended) metrics.leaseSweeperLag.observe(lateMs / 1000);
     if (ended.length < RESOURCES_STEP) return;
+  }
+}
+
+async function dropDoneWork(sql: Sql): Promise<void> {
+  for (let step = 0; step < KEY_STEPS_MAX; step += 1) {
+    const [row] = await sql<{ dropped: number }[]>`select drop_done_work(${KEYS_STEP}::int) as dropped`;
+    if (row!.dropped < KEYS_STEP) return;
   }
 }
 

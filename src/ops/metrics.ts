@@ -73,6 +73,30 @@ export function createMetrics() {
       labelNames: ['job'],
       registers,
     }),
+    publishedEvents: new Counter({
+      name: 'cabrank_published_events_total',
+      help: 'Ride events that were published.',
+      registers,
+    }),
+    outboxLag: histogram('cabrank_outbox_lag_seconds', 'From the oldest event of a batch to its publishing.'),
+    deliveries: new Counter({
+      name: 'cabrank_webhook_deliveries_total',
+      help: 'Tries to deliver an event, by webhook and outcome: delivered, failed, dead.',
+      labelNames: ['webhook', 'outcome'],
+      registers,
+    }),
+    webhookBreakers: new Gauge({
+      name: 'cabrank_webhook_breaker_open',
+      help: '1 while a webhook that keeps failing is left alone.',
+      labelNames: ['webhook'],
+      registers,
+    }),
+    lostClaims: new Counter({
+      name: 'cabrank_lost_work_claims_total',
+      help: 'Completions and the like that were refused because the claim was lost, by queue.',
+      labelNames: ['queue'],
+      registers,
+    }),
     leaseWait: histogram('cabrank_lease_wait_seconds', 'How long queued acquires of resource leases waited.'),
     leaseSweeperLag: histogram(
       'cabrank_lease_sweeper_lag_seconds',

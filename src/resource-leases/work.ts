@@ -13,17 +13,17 @@ const CLAIM_MAX = 500;
 const ERROR_CHARS_MAX = 1_000;
 
 export class DatabaseWork implements WorkQueue {
-  readonly #sql: Sql;
+  readonly #hot: { readonly sql: Sql };
   readonly #observer: WorkObserver;
 
   constructor(sql: Sql, observer: WorkObserver = { lost: () => {} }) {
-    this.#sql = sql;
+    this.#hot = { sql };
     this.#observer = observer;
   }
 
   async add(queue: string, items: readonly NewWork[]): Promise<number> {
     if (items.length > ADD_MAX) throw new RangeError(`at most ${ADD_MAX} items at a time`);
-    const [row] = await this.#sql<{ added: number }[]>`select add_work(${queue},
+    const [row] = await this.#hot.sql<{ added: number }[]>`select add_work(${queue},
       ${items.map(({ key }) => key)}::text[], ${items.map(({ group }) => group ?? null)}::text[],
       ${items.map(({ payload }) => JSON.stringify(payload))}::text[],
       ${items.map(({ delayMs }) => delayMs ?? 0)}::bigint[]) as added`;
@@ -33,7 +33,7 @@ export class DatabaseWork implements WorkQueue {
   async next(queue: string, { max, ttlMs }: { readonly max: number; readonly ttlMs: number }): Promise<ClaimedWork[]> {
     if (!(max >= 1 && max <= CLAIM_MAX)) throw new RangeError(`max must be from 1 to ${CLAIM_MAX}`);
     const tokens = Array.from({ length: max }, newLeaseToken);
-    const rows = await this.#sql<
+    const rows = await this.#hot.sql<
       { ord: number; key: string; group_name: string | null; payload: unknown; attempt: number }[]
     >`select ord, key, group_name, payload, attempt
       from next_work(${queue}, ${max}::int, ${ttlMs}::bigint, ${tokens}::text[]) order by ord`;
@@ -52,7 +52,7 @@ export class DatabaseWork implements WorkQueue {
     const { queues, keys, tokens } = columns(claims);
     return this.#outcomes(
       claims,
-      await this.#sql`select refused from heartbeat_work(${queues}::text[], ${keys}::text[], ${tokens}::text[],
+      await this.#hot.sql`select refused from heartbeat_work(${queues}::text[], ${keys}::text[], ${tokens}::text[],
         ${ttlMs}::bigint) order by ord`,
     );
   }
@@ -61,7 +61,8 @@ export class DatabaseWork implements WorkQueue {
     const { queues, keys, tokens } = columns(claims);
     return this.#outcomes(
       claims,
-      await this.#sql`select refused from complete_work(${queues}::text[], ${keys}::text[], ${tokens}::text[]) order by ord`,
+      await this.#hot
+        .sql`select refused from complete_work(${queues}::text[], ${keys}::text[], ${tokens}::text[]) order by ord`,
     );
   }
 
@@ -74,7 +75,7 @@ export class DatabaseWork implements WorkQueue {
     }: { readonly error: string; readonly retryInMs: number; readonly attemptsMax: number },
   ): Promise<WorkOutcome & { readonly dead?: boolean }> {
     const { queue, key, token } = claim;
-    const [row] = await this.#sql<{ refused: 'claim_lost' | null; dead: boolean }[]>`
+    const [row] = await this.#hot.sql<{ refused: 'claim_lost' | null; dead: boolean }[]>`
       select refused, dead from fail_work(${queue}, ${key}, ${token}, ${error.slice(0, ERROR_CHARS_MAX)},
         ${retryInMs}::bigint, ${attemptsMax}::int)`;
     const { refused, dead } = row!;
@@ -86,7 +87,8 @@ export class DatabaseWork implements WorkQueue {
     const { queues, keys, tokens } = columns(claims);
     return this.#outcomes(
       claims,
-      await this.#sql`select refused from put_back_work(${queues}::text[], ${keys}::text[], ${tokens}::text[]) order by ord`,
+      await this.#hot
+        .sql`select refused from put_back_work(${queues}::text[], ${keys}::text[], ${tokens}::text[]) order by ord`,
     );
   }
 

@@ -31,7 +31,13 @@ test('the committed description is the one the routes give', async () => {
 test('every route of the contract is described, under its own name', () => {
   expect(operations.map(({ name }) => name).sort()).toEqual(
     [
+      'delete /v1/webhooks/{id}',
       'get /healthz',
+      'get /v1/webhooks',
+      'get /v1/webhooks/{id}',
+      'get /v1/webhooks/{id}/dead',
+      'post /v1/webhooks/{id}/redeliver',
+      'put /v1/webhooks/{id}',
       'get /metrics',
       'get /openapi.json',
       'get /readyz',
@@ -92,7 +98,7 @@ test.each(operations)('$name says what it takes and how it answers', ({ path, op
   if (!path.startsWith('/v1/')) return;
   expect(operation.security).toEqual([{ bearer: [] }]);
   expect(Object.keys(operation.responses)).toEqual(expect.arrayContaining(['400', '401', '403', '500', '503']));
-  if (method !== 'get') expect(operation.requestBody).toBeDefined();
+  if (method !== 'get' && method !== 'delete') expect(operation.requestBody).toBeDefined();
 });
 
 test('every code of the table is documented', () => {

@@ -42,6 +42,12 @@ const routes: readonly [Method, string, object | undefined, ...Role[]][] = [
   ['GET', '/v1/leases', undefined, 'service', 'ops'],
   ['GET', '/v1/leases/r', undefined, 'service', 'ops'],
   ['GET', '/v1/leases/r/terms', undefined, 'service', 'ops'],
+  ['PUT', '/v1/webhooks/hook', { url: 'https://backend.example/' }, 'ops'],
+  ['GET', '/v1/webhooks', undefined, 'ops'],
+  ['GET', '/v1/webhooks/hook', undefined, 'ops'],
+  ['GET', '/v1/webhooks/hook/dead', undefined, 'ops'],
+  ['POST', '/v1/webhooks/hook/redeliver', undefined, 'ops'],
+  ['DELETE', '/v1/webhooks/hook', undefined, 'ops'],
 ];
 
 describe('every route', () => {

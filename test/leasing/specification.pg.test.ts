@@ -1,3 +1,4 @@
+/* oxlint-disable vitest/no-standalone-expect -- the comparison is the test, and it is a class */
 /**
  * The SQL against its specification: random sequences of commands go to both, and every answer and, in the end, every
  * row has to agree. CABRANK_SPEC_RUNS is the number of sequences.

@@ -1,0 +1,290 @@
+import { createHmac, randomUUID } from 'node:crypto';
+import { once } from 'node:events';
+import { createServer, type IncomingHttpHeaders, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { afterAll, afterEach, expect, it, vi } from 'vitest';
+import { createMetrics } from '../../src/ops/metrics.ts';
+import { Breaker } from '../../src/outbox/breaker.ts';
+import { deliverNext } from '../../src/outbox/deliveries.ts';
+import { publishAll } from '../../src/outbox/publisher.ts';
+import { newSecret } from '../../src/outbox/signature.ts';
+import type { StreamedEvent } from '../../src/outbox/stream.ts';
+import { DatabaseLeases } from '../../src/resource-leases/database-leases.ts';
+import { DatabaseWork } from '../../src/resource-leases/work.ts';
+import * as transitions from '../../src/leasing/transitions.ts';
+import { addRides, assign, openCity } from '../support/city.ts';
+
+const city = await openCity(10);
+const { sql, region } = city;
+const leases = new DatabaseLeases({ database: city.database, secret: 'a secret of the tests' });
+const metrics = createMetrics();
+const silent = { debug: () => {}, info: () => {}, warn: () => {}, error: () => {} };
+const work = new DatabaseWork(sql);
+const place = { id: 'berlin', number: region };
+const servers: Server[] = [];
+afterEach(async () => {
+  for (const server of servers.splice(0)) server.close();
+  await sql`delete from webhooks`;
+  await sql`delete from work_items`;
+  // Each test has a lease of its own, with fences from 1.
+  await sql`delete from outbox_cursors`;
+});
+afterAll(async () => {
+  await leases.close();
+  await city[Symbol.asyncDispose]();
+});
+
+interface Delivered {
+  readonly headers: IncomingHttpHeaders;
+  readonly body: string;
+  readonly event: StreamedEvent;
+}
+
+/** A receiver whose answers the test decides; what it got, in order. */
+async function receiver(answer: (event: StreamedEvent) => number = () => 200) {
+  const got: Delivered[] = [];
+  const server = createServer((request, response) => {
+    const chunks: Buffer[] = [];
+    request.on('data', (chunk: Buffer) => chunks.push(chunk));
+    request.on('end', () => {
+      const body = Buffer.concat(chunks).toString();
+      const event = JSON.parse(body) as StreamedEvent;
+      const status = answer(event);
+      if (status < 300) got.push({ headers: request.headers, body, event });
+      response.writeHead(status).end();
+    });
+  }).listen(0, '127.0.0.1');
+  servers.push(server);
+  await once(server, 'listening');
+  const endpoint = {
+    id: `hook-${randomUUID()}`,
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/events`,
+    secret: newSecret(),
+  };
+  await sql`insert into webhooks (id, url, secret) values (${endpoint.id}, ${endpoint.url}, ${endpoint.secret})`;
+  return { endpoint, got };
+}
+
+async function publisher() {
+  const answer = await leases.acquire({ resource: `outbox ${randomUUID()}`, holder: 'h', ttlMs: 60_000 }, randomUUID());
+  if (answer.refused !== null) throw new Error(answer.refused);
+  return answer.leases[0]!;
+}
+
+const deps = { sql, stream: null, metrics, log: silent, onQueued: () => {} };
+const deliverAll = async (
+  endpoint: { id: string; url: string; secret: string },
+  breaker = new Breaker(),
+): Promise<void> => {
+  const delivering = { sql, work, metrics, log: silent };
+  for (let batch = 0; batch < 100; batch++) if ((await deliverNext(delivering, endpoint, breaker)) === 0) return;
+};
+/** Retries are due at once. */
+const hurry = () => sql`update work_items set ready_at = clock_timestamp() where ready_at is not null`;
+const seqs = (got: readonly Delivered[], rideId: string) =>
+  got.filter(({ event }) => event.rideId === rideId).map(({ event }) => event.seq);
+
+async function wholeRide(driverId: string): Promise<string> {
+  const { rideId } = await assign(city, driverId);
+  for (const status of ['driver_arrived', 'in_progress', 'completed'] as const)
+    await transitions.advanceRides(sql, region, [{ rideId, driverId, status }], true);
+  return rideId;
+}
+
+it('every event of a ride arrives once and in order, signed', async () => {
+  const { endpoint, got } = await receiver();
+  const rides = await Promise.all(['d1', 'd2', 'd3'].map(wholeRide));
+  const lease = await publisher();
+  await publishAll(deps, place, lease);
+  await publishAll(deps, place, lease);
+  await deliverAll(endpoint);
+  for (const rideId of rides) expect(seqs(got, rideId)).toEqual([1, 2, 3, 4, 5, 6]);
+  const [first] = got;
+  const id = first!.headers['webhook-id'] as string;
+  const timestamp = first!.headers['webhook-timestamp'] as string;
+  const key = Buffer.from(endpoint.secret.slice('whsec_'.length), 'base64');
+  const expected = createHmac('sha256', key).update(`${id}.${timestamp}.${first!.body}`).digest('base64');
+  expect(first!.headers['webhook-signature']).toBe(`v1,${expected}`);
+  expect(first!.event).toMatchObject({ id, regionId: 'berlin', type: 'ride_requested', seq: 1 });
+});
+
+it('a webhook hears of what happened from its creation on, and of the types it wants', async () => {
+  await wholeRide('d1');
+  const { endpoint, got } = await receiver();
+  await sql`update webhooks set types = ${['ride_completed']} where id = ${endpoint.id}`;
+  const rideId = await wholeRide('d2');
+  await publishAll(deps, place, await publisher());
+  await deliverAll(endpoint);
+  expect(got.map(({ event }) => [event.rideId, event.type])).toEqual([[rideId, 'ride_completed']]);
+});
+
+it('a receiver that fails holds up its ride and no other, and gets the rest in order when it is back', async () => {
+  let isBroken = true;
+  let sick = '';
+  const { endpoint, got } = await receiver(({ rideId }) => (isBroken && rideId === sick ? 500 : 200));
+  sick = await wholeRide('d1');
+  const well = await wholeRide('d2');
+  await publishAll(deps, place, await publisher());
+  await deliverAll(endpoint);
+  expect(seqs(got, sick)).toEqual([]);
+  expect(seqs(got, well)).toEqual([1, 2, 3, 4, 5, 6]);
+  isBroken = false;
+  await hurry();
+  await deliverAll(endpoint);
+  expect(seqs(got, sick)).toEqual([1, 2, 3, 4, 5, 6]);
+});
+
+it('what can’t be delivered is dead after 15 tries, its ride goes on, and it can be delivered again', async () => {
+  let isBroken = true;
+  const { endpoint, got } = await receiver(({ seq }) => (isBroken && seq === 1 ? 410 : 200));
+  const [rideId] = await addRides(sql, region, 1);
+  await transitions.cancelRides(sql, region, [{ rideId: rideId!, riderId: null, source: 'rider', reason: 'x' }], true);
+  await publishAll(deps, place, await publisher());
+  for (let attempt = 0; attempt < 15; attempt++) {
+    await deliverAll(endpoint);
+    await hurry();
+  }
+  await deliverAll(endpoint);
+  expect(seqs(got, rideId!)).toEqual([2]);
+  const dead = await sql`select key, attempts, last_error from work_items where dead_at is not null`;
+  expect(dead).toMatchObject([{ key: `${rideId}/1`, attempts: 15, last_error: 'answered 410' }]);
+  isBroken = false;
+  await sql`select revive_work(${`webhook/${endpoint.id}`}, null, 10)`;
+  await deliverAll(endpoint);
+  expect(seqs(got, rideId!)).toEqual([2, 1]);
+});
+
+it('an endpoint that keeps failing is left alone for a while, then tried with one', async () => {
+  let nowMs = 0;
+  const breaker = new Breaker(() => nowMs);
+  let asked = 0;
+  let isBroken = true;
+  const { endpoint, got } = await receiver(() => {
+    asked++;
+    return isBroken ? 503 : 200;
+  });
+  await addRides(sql, region, 30);
+  await publishAll(deps, place, await publisher());
+  await deliverAll(endpoint, breaker);
+  expect(breaker.state).toBe('open');
+  const soFar = asked;
+  expect(soFar).toBeLessThanOrEqual(16);
+  await hurry();
+  await deliverAll(endpoint, breaker);
+  expect(asked).toBe(soFar);
+  nowMs += 600_000;
+  expect(breaker.state).toBe('half_open');
+  await deliverNext({ sql, work, metrics, log: silent }, endpoint, breaker);
+  expect(asked).toBe(soFar + 1);
+  isBroken = false;
+  nowMs += 600_000;
+  await hurry();
+  await deliverAll(endpoint, breaker);
+  expect(got).toHaveLength(30);
+  expect(breaker.state).toBe('closed');
+});
+
+it('a publisher that was superseded writes nothing more, and that is counted', async () => {
+  const { endpoint } = await receiver();
+  await addRides(sql, region, 3);
+  const stale = await publisher();
+  await leases.release([stale]);
+  const again = await leases.acquire({ resource: stale.resource, holder: 'next', ttlMs: 60_000 }, randomUUID());
+  expect(again.refused).toBeNull();
+  const before = await metrics.fenceRefusals.get();
+  await publishAll(deps, place, stale);
+  expect(await sql`select key from work_items where queue = ${`webhook/${endpoint.id}`}`).toEqual([]);
+  const after = await metrics.fenceRefusals.get();
+  expect((after.values[0]?.value ?? 0) - (before.values[0]?.value ?? 0)).toBe(1);
+  if (again.refused === null) await publishAll(deps, place, again.leases[0]!);
+  expect(await sql`select key from work_items where queue = ${`webhook/${endpoint.id}`}`).toHaveLength(3);
+});
+
+it('an event whose transaction is still under way is waited for, and nothing overtakes it', async () => {
+  const { endpoint, got } = await receiver();
+  const [first] = await addRides(sql, region, 1);
+  const lease = await publisher();
+  await publishAll(deps, place, lease);
+  const open = Promise.withResolvers<void>();
+  const end = Promise.withResolvers<void>();
+  const slow = city.database.cold.begin(async (tx) => {
+    await tx`select cancel_rides(${region}::smallint, ${[first!]}::uuid[], ${['rider-1']}::text[], ${['rider']}::text[], ${['x']}::text[], true)`;
+    open.resolve();
+    await end.promise;
+  });
+  await open.promise;
+  const [later] = await addRides(sql, region, 1);
+  await publishAll(deps, place, lease);
+  await deliverAll(endpoint);
+  expect(got.map(({ event }) => event.rideId)).toEqual([first]);
+  end.resolve();
+  await slow;
+  await publishAll(deps, place, lease);
+  await deliverAll(endpoint);
+  expect(seqs(got, first!)).toEqual([1, 2]);
+  expect(seqs(got, later!)).toEqual([1]);
+});
+
+it('a ride’s events stay in order though a transaction of a lower number wrote later', async () => {
+  const { endpoint, got } = await receiver();
+  const rideId = randomUUID();
+  // As a set does that has its number before it locks the ride: 6 was written after 5, by an older transaction.
+  await sql`select pg_current_xact_id()`;
+  const [tx] = await sql<{ next: string }[]>`select pg_current_xact_id()::text as next`;
+  const lower = (BigInt(tx!.next) - 1n).toString();
+  await sql`insert into ride_events (region, ride_id, seq, type, at, tx) values
+    (${region}, ${rideId}, 5, 'offer_made', now(), ${tx!.next}::text::xid8),
+    (${region}, ${rideId}, 6, 'offer_accepted', now(), ${lower}::text::xid8)`;
+  await sql`update webhooks set created_tx = '1'`;
+  await sql`delete from outbox_cursors`;
+  const lease = await publisher();
+  await sql`select open_outbox(${region}::smallint, ${lease.resource}, ${lease.fence}::bigint, ${lower}::text::xid8)`;
+  // One at a time, so that the two are of different batches.
+  for (let batch = 0; batch < 40; batch++)
+    await sql`select publish_events(${region}::smallint, ${lease.resource}, ${lease.fence}::bigint, 1)`;
+  await deliverAll(endpoint);
+  expect(seqs(got, rideId)).toEqual([5, 6]);
+});
+
+it('the whole service delivers by itself', async () => {
+  const { startTestService, openCity: openServiceCity, CITY } = await import('../support/service.ts');
+  await using service = await startTestService();
+  await openServiceCity(service, []);
+  const got: StreamedEvent[] = [];
+  const server = createServer((request, response) => {
+    request.on('data', (chunk: Buffer) => got.push(JSON.parse(chunk.toString()) as StreamedEvent));
+    request.on('end', () => response.end());
+  }).listen(0, '127.0.0.1');
+  servers.push(server);
+  await once(server, 'listening');
+  const call = async (
+    method: string,
+    path: string,
+    role: 'ops' | 'rider',
+    body: object,
+  ): Promise<Record<string, unknown>> => {
+    const authorization = `Bearer ${await service.token(role, 'someone')}`;
+    const answer = await fetch(`${service.urlOf('api')}${path}`, {
+      method,
+      headers: { authorization, 'content-type': 'application/json' },
+      body: JSON.stringify(body),
+    });
+    expect(answer.status).toBeLessThan(300);
+    return (await answer.json()) as Record<string, unknown>;
+  };
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
+  expect(await call('PUT', '/v1/webhooks/backend', 'ops', { url })).toMatchObject({
+    secret: expect.stringMatching(/^whsec_/),
+  });
+  const { center } = CITY;
+  const ride = await call('POST', '/v1/rides', 'rider', {
+    regionId: 'city',
+    riderId: 'someone',
+    pickup: center,
+    dropoff: center,
+  });
+  await call('POST', `/v1/rides/${ride['id'] as string}/cancel`, 'rider', { reasonCode: 'changed_mind' });
+  await vi.waitFor(() => expect(got.map(({ type }) => type)).toEqual(['ride_requested', 'ride_cancelled']), {
+    timeout: 20_000,
+  });
+}, 40_000);
