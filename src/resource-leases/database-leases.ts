@@ -53,7 +53,7 @@ export const databaseLeases = (url: string, secret: string): LeaseSource => ({
 
 /** On a database of the URL, with connections of its own. */
 export function connectLeases(url: string, secret: string, onError: (error: unknown) => void = () => {}): LeaseService {
-  const database = connectDatabase(url, { applicationName: 'cabrank leases', hotConnections: 4, coldConnections: 2 });
+  const database = connectDatabase(url, { applicationName: 'cabrank leases', hotConnections: 2, coldConnections: 1 });
   const leases = new DatabaseLeases({ database, secret, onError });
   return {
     acquire: (...asked) => leases.acquire(...asked),

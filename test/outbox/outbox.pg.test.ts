@@ -72,6 +72,16 @@ async function publisher() {
 }
 
 const deps = { sql, stream: null, metrics, log: silent, onQueued: () => {} };
+/** Publishes until so many deliveries were queued: a transaction of another test's database may hold them up. */
+const publish = (lease: { resource: string; fence: number }, count: number): Promise<void> =>
+  vi.waitFor(
+    async () => {
+      await publishAll(deps, place, lease);
+      const [row] = await sql<{ n: number }[]>`select count(*)::int as n from work_items`;
+      expect(row!.n).toBeGreaterThanOrEqual(count);
+    },
+    { timeout: 20_000 },
+  );
 const deliverAll = async (
   endpoint: { id: string; url: string; secret: string },
   breaker = new Breaker(),
@@ -95,7 +105,7 @@ it('every event of a ride arrives once and in order, signed', async () => {
   const { endpoint, got } = await receiver();
   const rides = await Promise.all(['d1', 'd2', 'd3'].map(wholeRide));
   const lease = await publisher();
-  await publishAll(deps, place, lease);
+  await publish(lease, 18);
   await publishAll(deps, place, lease);
   await deliverAll(endpoint);
   for (const rideId of rides) expect(seqs(got, rideId)).toEqual([1, 2, 3, 4, 5, 6]);
@@ -113,7 +123,7 @@ it('a webhook hears of what happened from its creation on, and of the types it w
   const { endpoint, got } = await receiver();
   await sql`update webhooks set types = ${['ride_completed']} where id = ${endpoint.id}`;
   const rideId = await wholeRide('d2');
-  await publishAll(deps, place, await publisher());
+  await publish(await publisher(), 1);
   await deliverAll(endpoint);
   expect(got.map(({ event }) => [event.rideId, event.type])).toEqual([[rideId, 'ride_completed']]);
 });
@@ -124,7 +134,7 @@ it('a receiver that fails holds up its ride and no other, and gets the rest in o
   const { endpoint, got } = await receiver(({ rideId }) => (isBroken && rideId === sick ? 500 : 200));
   sick = await wholeRide('d1');
   const well = await wholeRide('d2');
-  await publishAll(deps, place, await publisher());
+  await publish(await publisher(), 12);
   await deliverAll(endpoint);
   expect(seqs(got, sick)).toEqual([]);
   expect(seqs(got, well)).toEqual([1, 2, 3, 4, 5, 6]);
@@ -139,7 +149,7 @@ it('what can’t be delivered is dead after 15 tries, its ride goes on, and it c
   const { endpoint, got } = await receiver(({ seq }) => (isBroken && seq === 1 ? 410 : 200));
   const [rideId] = await addRides(sql, region, 1);
   await transitions.cancelRides(sql, region, [{ rideId: rideId!, riderId: null, source: 'rider', reason: 'x' }], true);
-  await publishAll(deps, place, await publisher());
+  await publish(await publisher(), 2);
   for (let attempt = 0; attempt < 15; attempt++) {
     await deliverAll(endpoint);
     await hurry();
@@ -164,7 +174,7 @@ it('an endpoint that keeps failing is left alone for a while, then tried with on
     return isBroken ? 503 : 200;
   });
   await addRides(sql, region, 30);
-  await publishAll(deps, place, await publisher());
+  await publish(await publisher(), 30);
   await deliverAll(endpoint, breaker);
   expect(breaker.state).toBe('open');
   const soFar = asked;
@@ -196,7 +206,7 @@ it('a publisher that was superseded writes nothing more, and that is counted', a
   expect(await sql`select key from work_items where queue = ${`webhook/${endpoint.id}`}`).toEqual([]);
   const after = await metrics.fenceRefusals.get();
   expect((after.values[0]?.value ?? 0) - (before.values[0]?.value ?? 0)).toBe(1);
-  if (again.refused === null) await publishAll(deps, place, again.leases[0]!);
+  if (again.refused === null) await publish(again.leases[0]!, 3);
   expect(await sql`select key from work_items where queue = ${`webhook/${endpoint.id}`}`).toHaveLength(3);
 });
 
@@ -204,7 +214,7 @@ it('an event whose transaction is still under way is waited for, and nothing ove
   const { endpoint, got } = await receiver();
   const [first] = await addRides(sql, region, 1);
   const lease = await publisher();
-  await publishAll(deps, place, lease);
+  await publish(lease, 1);
   const open = Promise.withResolvers<void>();
   const end = Promise.withResolvers<void>();
   const slow = city.database.cold.begin(async (tx) => {
@@ -219,7 +229,7 @@ it('an event whose transaction is still under way is waited for, and nothing ove
   expect(got.map(({ event }) => event.rideId)).toEqual([first]);
   end.resolve();
   await slow;
-  await publishAll(deps, place, lease);
+  await publish(lease, 3);
   await deliverAll(endpoint);
   expect(seqs(got, first!)).toEqual([1, 2]);
   expect(seqs(got, later!)).toEqual([1]);
@@ -240,8 +250,13 @@ it('a ride’s events stay in order though a transaction of a lower number wrote
   const lease = await publisher();
   await sql`select open_outbox(${region}::smallint, ${lease.resource}, ${lease.fence}::bigint, ${lower}::text::xid8)`;
   // One at a time, so that the two are of different batches.
-  for (let batch = 0; batch < 40; batch++)
-    await sql`select publish_events(${region}::smallint, ${lease.resource}, ${lease.fence}::bigint, 1)`;
+  await vi.waitFor(
+    async () => {
+      await sql`select publish_events(${region}::smallint, ${lease.resource}, ${lease.fence}::bigint, 1)`;
+      expect(await sql`select key from work_items where group_name = ${rideId}`).toHaveLength(2);
+    },
+    { timeout: 20_000, interval: 5 },
+  );
   await deliverAll(endpoint);
   expect(seqs(got, rideId)).toEqual([5, 6]);
 });

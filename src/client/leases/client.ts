@@ -94,6 +94,8 @@ export class LeaseClient implements AsyncDisposable {
     const { signal, autoRenew = true, waitMs = 0, holder = this.#holder, ...terms } = options;
     const what = typeof target === 'string' ? { resource: target } : target;
     const endsAtMs = monotonicMs() + waitMs;
+    // Before the term begins: a thread's start is long for a short one.
+    if (autoRenew) await (this.#thread ??= this.#startThread());
     for (;;) {
       signal?.throwIfAborted();
       const startedMs = monotonicMs();
@@ -187,7 +189,7 @@ export class LeaseClient implements AsyncDisposable {
   async #startThread(): Promise<Worker> {
     const { thread, options, token } = this.#source;
     const worker = new Worker(thread, { workerData: { options, token: (await token?.()) ?? '' } });
-    worker.unref();
+    const ready = new Promise<void>((resolve, reject) => worker.once('message', resolve).once('error', reject));
     worker.on('message', (message: FromThread) => this.#hear(message));
     // Without its thread nothing is renewed: the leases run out, and say so.
     worker.once('error', () => {
@@ -198,6 +200,9 @@ export class LeaseClient implements AsyncDisposable {
     process.on('exit', this.#onExit).prependListener('SIGTERM', this.#onTerm);
     this.#worker = worker;
     if (token !== undefined) this.#keepTokenFresh(worker, token);
+    await ready;
+    // Until here it had kept the process alive, for whoever awaits it; leases alone don't.
+    worker.unref();
     return worker;
   }
 
@@ -213,7 +218,7 @@ export class LeaseClient implements AsyncDisposable {
   }
 
   #hear(message: FromThread): void {
-    const lease = this.#leases.get(message.id);
+    const lease = message.kind === 'ready' ? undefined : this.#leases.get(message.id);
     if (lease === undefined) return;
     if (message.kind === 'renewed') lease.renewed(message.expiresInMs);
     if (message.kind === 'lost') lease.lose(outcomeOf(message.refused));

@@ -22,6 +22,7 @@ export type ToThread =
   | { readonly kind: 'exit'; readonly claims: readonly LeaseClaim[]; readonly done: SharedArrayBuffer };
 
 export type FromThread =
+  | { readonly kind: 'ready' }
   | { readonly kind: 'renewed'; readonly id: number; readonly expiresInMs: number | null }
   | { readonly kind: 'lost'; readonly id: number; readonly refused: ClaimRefusal }
   | { readonly kind: 'failed'; readonly id: number; readonly error: string };
@@ -55,6 +56,7 @@ export function renewInThread(open: (options: never, token: () => string) => Lea
     if (message.kind === 'token') token = message.token;
     else renewals.take(message);
   });
+  parentPort!.postMessage({ kind: 'ready' } satisfies FromThread);
 }
 
 export class Renewals {

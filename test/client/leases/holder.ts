@@ -12,7 +12,7 @@ process.send!({ held: lease.fence });
 const stay = setInterval(() => {}, 1_000);
 if (mode === 'exits') process.on('message', () => process.exit(0));
 if (mode === 'busy') {
-  const untilMs = performance.now() + 3 * Number(ttlMs);
+  const untilMs = performance.now() + 2.5 * Number(ttlMs);
   while (performance.now() < untilMs);
   lease.assertHeld();
   process.send!({ held: lease.fence });
