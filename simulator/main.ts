@@ -15,6 +15,7 @@ import { runSimulation } from './run.ts';
 const SYNTHETIC_CENTER = { lat: 48.0, lng: 7.85 };
 const SYNTHETIC_RADIUS_M = 6_000;
 const SYNTHETIC_FROM_MS = 8 * 3_600_000;
+const SYNTHETIC_MINUTES = 30;
 const SYNTHETIC_RIDES_PER_HOUR = 4_000;
 
 async function loadDemand(settings: Settings): Promise<Demand> {
@@ -27,7 +28,7 @@ async function loadDemand(settings: Settings): Promise<Demand> {
       radiusM: SYNTHETIC_RADIUS_M,
       peakRidesPerHour: SYNTHETIC_RIDES_PER_HOUR,
       fromMs: settings.fromMs ?? SYNTHETIC_FROM_MS,
-      minutes: settings.minutes ?? 45,
+      minutes: settings.minutes ?? SYNTHETIC_MINUTES,
     },
     random,
   );

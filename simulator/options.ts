@@ -36,7 +36,7 @@ cabrank ${command} [options]${command === 'demo' ? '      starts a service, driv
 
   --demand FILE      trips as CSV, plain or gzipped; a made-up city unless given
   --from HH:MM       where in the day to begin       08:00, or the file's first trip
-  --minutes N        city minutes of demand          45, or to the file's last trip
+  --minutes N        city minutes of demand          30, or to the file's last trip
   --drivers N        1100
   --speedup N        city time ÷ wall time           60
   --seed S           reproduces the draws            1

@@ -72,6 +72,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     observer: {
       judged: (command, outcome) => metrics.countLease(command, outcome),
       waited: (ms) => metrics.leaseWait.observe(ms / 1000),
+      lostClaim: (queue) => metrics.lostClaims.inc({ queue }),
       setSize: (command, items) => metrics.setSize.observe({ transition: `lease_${command}` }, items),
     },
     onError: (error) => queueFailed(error as Error),
@@ -105,7 +106,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
 
   const singletons = startSingletons({ databaseUrl, secret: options.authSecret, sql: database.cold, metrics, log });
   const outbox = roles.has('outbox')
-    ? startOutbox({ sql: database.hot, regions, redisUrl, singletons, metrics, log })
+    ? startOutbox({ sql: database.hot, work: resourceLeases.work, regions, redisUrl, singletons, metrics, log })
     : { stop: async () => {} };
 
   const url = await api.listen({ host: options.host, port: options.port });

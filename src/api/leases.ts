@@ -4,23 +4,14 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import { z } from 'zod';
 import { type AcquireRequest, leaseBounds } from '../client/leases/contract.ts';
 import { findLease, LEASE_STATES, listLeases, listTerms } from '../resource-leases/reads.ts';
-import { breakLease } from '../resource-leases/transitions.ts';
+import { breakLease, resourcesOf } from '../resource-leases/transitions.ts';
 import type { ApiDeps, App } from './context.ts';
 import { ApiProblem } from './problem.ts';
-import { cursorOf, IdempotencyHeaders, pageOf, pageQuery } from './requests.ts';
-import { DurationMs, LeaseToken, Time } from './schemas.ts';
+import { cursorOf, IdempotencyHeaders, pageOf, pageQuery, refuseOwnName } from './requests.ts';
+import { bounded, DurationMs, LeaseToken, named, Time } from './schemas.ts';
 
 /** A hundred names of 256 bytes, with their tokens. */
 const BODY_MAX_BYTES = 64 * 1024;
-
-const bounded = ({ min, max }: { min: number; max: number }) => z.int().min(min).max(max);
-const named = ({ min, max }: { min: number; max: number }) =>
-  z
-    .string()
-    .refine((text) => text.isWellFormed() && !text.includes('\0') && within(Buffer.byteLength(text), min, max), {
-      error: `must be ${min}–${max} bytes of UTF-8, without NUL`,
-    });
-const within = (value: number, min: number, max: number): boolean => value >= min && value <= max;
 
 const Resource = named(leaseBounds.resourceBytes).meta({
   description: 'What is leased: any name, 1–256 bytes of UTF-8.',
@@ -186,6 +177,7 @@ function acquireLease(app: App, { resourceLeases }: ApiDeps): void {
     },
     async (request, reply) => {
       const asked = withoutUndefined(request.body) as unknown as AcquireRequest;
+      resourcesOf(asked).forEach(refuseOwnName);
       const signal = hangUp(reply);
       const answer = await resourceLeases.acquire(asked, keyOf(request), signal);
       if (answer.refused !== null) throw new ApiProblem(answer.refused, { members: { held: answer.held } });
@@ -275,18 +267,29 @@ function breakLeaseRoute(app: App, { database, metrics }: ApiDeps): void {
         operationId: 'breakLease',
         tags: ['leases'],
         summary: 'End a term that isn’t one’s own',
-        description: 'Now, or after a delay that no renewal outlasts. The history keeps who did it.',
-        body: z.strictObject({ resource: Resource, afterMs: bounded(leaseBounds.breakAfterMs).optional() }),
+        description:
+          'Now, or after a delay that no renewal outlasts. With a fence only that term, not the one that may have come ' +
+          'after it. The history keeps who did it.',
+        body: z.strictObject({
+          resource: Resource,
+          fence: Fence.optional(),
+          afterMs: bounded(leaseBounds.breakAfterMs).optional(),
+        }),
         response: { 200: z.object({ resource: Resource, holder: Holder, fence: Fence, endsInMs: DurationMs }) },
       },
       config: { roles: ['ops'], problems: ['lease_not_found', 'not_held'] },
     },
-    async ({ body: { resource, afterMs }, identity }) => {
-      const broken = await breakLease(database.hot, resource, afterMs ?? 0, identity.sub);
+    async ({ body, identity }) => {
+      const broken = await breakLease(database.hot, body, identity.sub);
       if (broken === undefined) throw new ApiProblem('lease_not_found');
       metrics.countLease('break', broken.refused ?? 'applied');
       if (broken.refused !== null) throw new ApiProblem(broken.refused);
-      return { resource, holder: broken.holder, fence: broken.fence, endsInMs: Math.ceil(broken.ends_in_ms) };
+      return {
+        resource: body.resource,
+        holder: broken.holder,
+        fence: broken.fence,
+        endsInMs: Math.ceil(broken.ends_in_ms),
+      };
     },
   );
 }

@@ -20,6 +20,15 @@ function bearerToken(authorization: string | undefined): string {
   return /^Bearer +(\S+) *$/i.exec(authorization)?.[1] ?? '';
 }
 
+/** Singletons and queues that the service has for itself. */
+const OWN_NAMES = 'cabrank/';
+
+/** Nobody outside may hold up the service's own jobs. */
+export function refuseOwnName(name: string): void {
+  if (name.startsWith(OWN_NAMES))
+    throw new ApiProblem('forbidden', { detail: `names that begin with ${OWN_NAMES} are the service’s own` });
+}
+
 const places: Readonly<Record<string, string>> = { querystring: 'query' };
 
 /** Checks a part of a request by its schema. What comes out has exactly the fields the schema names. */

@@ -5,6 +5,18 @@
 import { z } from 'zod';
 import { DRIVER_STATUSES, OFFER_STATUSES, RIDE_STATUSES } from '../records.ts';
 
+/** A whole number within bounds. */
+export const bounded = ({ min, max }: { min: number; max: number }) => z.int().min(min).max(max);
+
+/** Any text of so many bytes that the database can keep. */
+export const named = ({ min, max }: { min: number; max: number }) =>
+  z
+    .string()
+    .refine((text) => text.isWellFormed() && !text.includes('\0') && within(Buffer.byteLength(text), min, max), {
+      error: `must be ${min}–${max} bytes of UTF-8, without NUL`,
+    });
+const within = (value: number, min: number, max: number): boolean => value >= min && value <= max;
+
 /** Regions, riders and drivers are named by the fleet. */
 export const FleetId = z
   .string()

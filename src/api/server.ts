@@ -22,6 +22,7 @@ import { guard, validatorCompiler } from './requests.ts';
 import { rideRoutes } from './rides.ts';
 import { documentationRoutes, opsRoutes } from './service.ts';
 import { webhookRoutes } from './webhooks.ts';
+import { workRoutes } from './work.ts';
 
 const BODY_MAX_BYTES = 16 * 1024;
 /** Ids of any length get as far as being told that they have the wrong form. */
@@ -85,6 +86,7 @@ function versionOne(v1: App, deps: ApiDeps): void {
   offerRoutes(v1, deps);
   leaseRoutes(v1, deps);
   webhookRoutes(v1, deps);
+  workRoutes(v1, deps);
 }
 
 /** The API's description without a service around it; nothing is connected to. */

@@ -145,7 +145,7 @@ function deleteWebhook(app: App, { database }: ApiDeps): void {
     async ({ params: { id } }) => {
       const deleted = await database.cold`delete from webhooks where id = ${id}`;
       if (deleted.count === 0) throw new ApiProblem('webhook_not_found');
-      await database.cold`delete from work_items where queue = ${`webhook/${id}`}`;
+      await database.cold`delete from work_items where queue = ${`cabrank/webhook/${id}`}`;
       return { id };
     },
   );
@@ -170,7 +170,7 @@ function getDead(app: App, { database }: ApiDeps): void {
       const rows = await database.cold<
         { id: string; key: string; payload: unknown; attempts: number; last_error: string | null; dead_at: Date }[]
       >`select id, key, payload, attempts, last_error, dead_at from work_items
-        where queue = ${`webhook/${id}`} and dead_at is not null and id > ${cursor ?? '0'}::bigint
+        where queue = ${`cabrank/webhook/${id}`} and dead_at is not null and id > ${cursor ?? '0'}::bigint
         order by id limit ${limit + 1}`;
       const page = rows.slice(0, limit);
       const items = page.map(({ key, payload, attempts, last_error: lastError, dead_at: deadAt }) => ({
@@ -203,7 +203,7 @@ function redeliver(app: App, { database }: ApiDeps): void {
     async ({ params: { id }, body }) => {
       await findWebhook(database.cold, id);
       const [row] = await database.hot<{ revived: number }[]>`
-        select revive_work(${`webhook/${id}`}, ${body?.keys ?? null}::text[], ${REDELIVERED_MAX}::int) as revived`;
+        select revive_work(${`cabrank/webhook/${id}`}, ${body?.keys ?? null}::text[], ${REDELIVERED_MAX}::int) as revived`;
       return { revived: row!.revived };
     },
   );

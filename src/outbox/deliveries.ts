@@ -91,7 +91,7 @@ export function startDeliveries(deps: DeliveriesDeps): Deliveries {
 export async function deliverNext(deps: DeliveriesDeps, endpoint: Endpoint, breaker: Breaker): Promise<number> {
   const room = breaker.room(AT_ONCE);
   if (room === 0) return 0;
-  const claims = await deps.work.next(`webhook/${endpoint.id}`, { max: room, ttlMs: CLAIM_TTL_MS });
+  const claims = await deps.work.next(`cabrank/webhook/${endpoint.id}`, { max: room, ttlMs: CLAIM_TTL_MS });
   await Promise.all(claims.map((claim) => deliver(deps, endpoint, breaker, claim)));
   return claims.length;
 }
@@ -118,8 +118,8 @@ async function deliver(
   breaker.failed();
   const retryInMs = Math.min(RETRY_MAX_MS, RETRY_MIN_MS * 2 ** (claim.attempt - 1)) * (0.5 + Math.random() / 2);
   const { dead } = await work.fail(claim, { error, retryInMs: Math.ceil(retryInMs), attemptsMax: ATTEMPTS_MAX });
-  metrics.deliveries.inc({ webhook: id, outcome: dead === true ? 'dead' : 'failed' });
-  if (dead === true) log.warn({ webhook: id, event: claim.key, reason: error }, 'an event couldn’t be delivered');
+  metrics.deliveries.inc({ webhook: id, outcome: dead ? 'dead' : 'failed' });
+  if (dead) log.warn({ webhook: id, event: claim.key, reason: error }, 'an event couldn’t be delivered');
 }
 
 /** Null when it was taken (2xx), otherwise what went wrong. Redirects aren't followed: the address is to be set right. */

@@ -2,15 +2,16 @@
 import type { Sql } from '../database/connection.ts';
 import type { Logger } from '../ops/log.ts';
 import type { Metrics } from '../ops/metrics.ts';
+import type { WorkQueue } from '../client/leases/work.ts';
 import type { Singletons } from '../ops/singletons.ts';
 import type { Regions } from '../regions.ts';
-import { DatabaseWork } from '../resource-leases/work.ts';
 import { startDeliveries } from './deliveries.ts';
 import { startPublisher } from './publisher.ts';
 import { openStream } from './stream.ts';
 
 export interface OutboxDeps {
   readonly sql: Sql;
+  readonly work: WorkQueue;
   readonly regions: Regions;
   readonly redisUrl: string | null;
   readonly singletons: Singletons;
@@ -22,8 +23,7 @@ export interface OutboxDeps {
 const REGIONS_EVERY_MS = 5_000;
 
 export function startOutbox(deps: OutboxDeps): { readonly stop: () => Promise<void> } {
-  const { sql, regions, redisUrl, singletons, metrics, log } = deps;
-  const work = new DatabaseWork(sql, { lost: (queue) => metrics.lostClaims.inc({ queue }) });
+  const { sql, work, regions, redisUrl, singletons, metrics, log } = deps;
   const stream = redisUrl === null ? null : openStream(redisUrl, () => {});
   const deliveries = startDeliveries({ sql, work, metrics, log });
   const publishing = { sql, stream, metrics, log, onQueued: deliveries.wake };

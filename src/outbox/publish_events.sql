@@ -67,7 +67,7 @@ begin
   if v_tx is null then return query select 0, 0, null::timestamptz; return; end if;
 
   insert into work_items (queue, key, group_name, payload, ready_at)
-  select 'webhook/' || w.id, e.ride_id || '/' || e.seq, e.ride_id::text,
+  select 'cabrank/webhook/' || w.id, e.ride_id || '/' || e.seq, e.ride_id::text,
     jsonb_build_object('id', e.ride_id || '/' || e.seq, 'type', e.type, 'regionId', g.id, 'rideId', e.ride_id, 'seq', e.seq,
       'at', to_char(e.at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'), 'driverId', e.driver_id,
       'offerId', e.offer_id, 'fence', e.fence, 'reason', e.reason),

@@ -11,23 +11,26 @@ import type {
   Released,
   Renewed,
 } from '../client/leases/contract.ts';
-import { requestProblem } from '../client/leases/bounds.ts';
+import { refuse, requestProblem } from '../client/leases/bounds.ts';
 import type { LeaseSource } from '../client/leases/source.ts';
 import { Problem } from '../client/problem.ts';
 import { connectDatabase, type Database } from '../database/connection.ts';
 import { GroupCommit } from '../leasing/group-commit.ts';
 import { type Attempt, Queue } from './queue.ts';
 import * as transitions from './transitions.ts';
+import { DatabaseWork } from './work.ts';
 
 export interface LeaseObserver {
   /** Commands judged; `outcome` is `applied`, `repeated` or the refusal. */
   readonly judged: (command: 'acquire' | 'renew' | 'release' | 'confirm' | 'break', outcome: string) => void;
   /** From the end of the time others had to wait for to the grant of a queued acquire, or the whole wait. */
   readonly waited: (ms: number) => void;
+  /** A claim of work that was lost asked for something, and was refused. */
+  readonly lostClaim: (queue: string) => void;
   readonly setSize: (command: 'acquire' | 'renew' | 'release', items: number) => void;
 }
 
-const unobserved: LeaseObserver = { judged: () => {}, waited: () => {}, setSize: () => {} };
+const unobserved: LeaseObserver = { judged: () => {}, waited: () => {}, lostClaim: () => {}, setSize: () => {} };
 
 /** Leases know no regions: one lane of sets for each command. */
 const LANE = 0;
@@ -60,6 +63,7 @@ export function connectLeases(url: string, secret: string, onError: (error: unkn
     renew: (claims) => leases.renew(claims),
     release: (claims) => leases.release(claims),
     confirm: (...asked) => leases.confirm(...asked),
+    work: leases.work,
     close: async () => {
       await leases.close();
       await database.close();
@@ -68,6 +72,7 @@ export function connectLeases(url: string, secret: string, onError: (error: unkn
 }
 
 export class DatabaseLeases implements LeaseService {
+  readonly work: DatabaseWork;
   readonly #options: DatabaseLeasesOptions;
   readonly #observer: LeaseObserver;
   readonly #onError: (error: unknown) => void;
@@ -82,6 +87,7 @@ export class DatabaseLeases implements LeaseService {
     this.#options = options;
     this.#observer = observer;
     this.#onError = options.onError ?? (() => {});
+    this.work = new DatabaseWork(hot, { lost: observer.lostClaim });
     this.#queue = new Queue(cold, this.#onError);
     this.#acquires = new GroupCommit({
       keyOf: () => null,
@@ -259,7 +265,3 @@ function nextChangeMs(request: AcquireRequest, { rows }: AcquireAnswer): number 
 
 /** Downwards: a client never counts on more than there is. */
 const wholeMs = (ms: number | null): number | null => (ms === null ? null : Math.max(0, Math.floor(ms)));
-
-function refuse(problem: string | null): void {
-  if (problem !== null) throw new Problem({ code: 'invalid_request', status: 400, detail: problem });
-}

@@ -84,15 +84,18 @@ export interface BreakRow {
   readonly ends_in_ms: number;
 }
 
-/** Undefined: nobody ever leased it. */
+/** Undefined: nobody ever leased it. With a fence only that term, not the one that may have come after it. */
 export async function breakLease(
   sql: Sql,
-  resource: string,
-  afterMs: number,
+  {
+    resource,
+    fence,
+    afterMs = 0,
+  }: { readonly resource: string; readonly fence?: number | undefined; readonly afterMs?: number | undefined },
   by: string,
 ): Promise<BreakRow | undefined> {
   const [row] = await sql<BreakRow[]>`select refused, resource, holder, fence::float8, ends_in_ms
-    from break_lease(${resource}, ${afterMs}::bigint, ${by})`;
+    from break_lease(${resource}, ${fence ?? null}::bigint, ${afterMs}::bigint, ${by})`;
   return row;
 }
 

@@ -1,5 +1,14 @@
 /** Work claimed under a lease, straight on the database. */
-import type { ClaimedWork, NewWork, WorkClaim, WorkOutcome, WorkQueue } from '../client/leases/work.ts';
+import { refuse, workProblem } from '../client/leases/bounds.ts';
+import type {
+  ClaimedWork,
+  FailOutcome,
+  NewWork,
+  WorkClaim,
+  WorkFailure,
+  WorkOutcome,
+  WorkQueue,
+} from '../client/leases/work.ts';
 import type { Sql } from '../database/connection.ts';
 import { newLeaseToken } from '../leasing/ids.ts';
 
@@ -8,8 +17,6 @@ export interface WorkObserver {
   readonly lost: (queue: string) => void;
 }
 
-const ADD_MAX = 1_000;
-const CLAIM_MAX = 500;
 const ERROR_CHARS_MAX = 1_000;
 
 export class DatabaseWork implements WorkQueue {
@@ -22,7 +29,7 @@ export class DatabaseWork implements WorkQueue {
   }
 
   async add(queue: string, items: readonly NewWork[]): Promise<number> {
-    if (items.length > ADD_MAX) throw new RangeError(`at most ${ADD_MAX} items at a time`);
+    refuse(workProblem.add(queue, items));
     const [row] = await this.#hot.sql<{ added: number }[]>`select add_work(${queue},
       ${items.map(({ key }) => key)}::text[], ${items.map(({ group }) => group ?? null)}::text[],
       ${items.map(({ payload }) => JSON.stringify(payload))}::text[],
@@ -31,7 +38,7 @@ export class DatabaseWork implements WorkQueue {
   }
 
   async next(queue: string, { max, ttlMs }: { readonly max: number; readonly ttlMs: number }): Promise<ClaimedWork[]> {
-    if (!(max >= 1 && max <= CLAIM_MAX)) throw new RangeError(`max must be from 1 to ${CLAIM_MAX}`);
+    refuse(workProblem.next(queue, max, ttlMs));
     const tokens = Array.from({ length: max }, newLeaseToken);
     const rows = await this.#hot.sql<
       { ord: number; key: string; group_name: string | null; payload: unknown; attempt: number }[]
@@ -49,6 +56,7 @@ export class DatabaseWork implements WorkQueue {
   }
 
   async heartbeat(claims: readonly WorkClaim[], ttlMs: number): Promise<WorkOutcome[]> {
+    refuse(workProblem.claims(claims, ttlMs));
     const { queues, keys, tokens } = columns(claims);
     return this.#outcomes(
       claims,
@@ -58,6 +66,7 @@ export class DatabaseWork implements WorkQueue {
   }
 
   async complete(claims: readonly WorkClaim[]): Promise<WorkOutcome[]> {
+    refuse(workProblem.claims(claims));
     const { queues, keys, tokens } = columns(claims);
     return this.#outcomes(
       claims,
@@ -66,14 +75,9 @@ export class DatabaseWork implements WorkQueue {
     );
   }
 
-  async fail(
-    claim: WorkClaim,
-    {
-      error,
-      retryInMs,
-      attemptsMax,
-    }: { readonly error: string; readonly retryInMs: number; readonly attemptsMax: number },
-  ): Promise<WorkOutcome & { readonly dead?: boolean }> {
+  async fail(claim: WorkClaim, failure: WorkFailure): Promise<FailOutcome> {
+    refuse(workProblem.claims([claim]) ?? workProblem.failure(failure));
+    const { error, retryInMs, attemptsMax } = failure;
     const { queue, key, token } = claim;
     const [row] = await this.#hot.sql<{ refused: 'claim_lost' | null; dead: boolean }[]>`
       select refused, dead from fail_work(${queue}, ${key}, ${token}, ${error.slice(0, ERROR_CHARS_MAX)},
@@ -84,6 +88,7 @@ export class DatabaseWork implements WorkQueue {
   }
 
   async putBack(claims: readonly WorkClaim[]): Promise<WorkOutcome[]> {
+    refuse(workProblem.claims(claims));
     const { queues, keys, tokens } = columns(claims);
     return this.#outcomes(
       claims,

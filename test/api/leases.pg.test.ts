@@ -178,6 +178,21 @@ describe('reading', () => {
     expect(rest.body).toMatchObject({ items: [{ fence: 2 }, { fence: 1 }], nextCursor: null });
   });
 
+  it('the service’s own jobs are nobody else’s to hold up', async () => {
+    for (const body of [
+      { resource: 'cabrank/sweeper' },
+      { anyOf: ['free', 'cabrank/sweeper'] },
+      { allOf: ['cabrank/outbox/city', 'free'] },
+    ])
+      expect(await acquire(body)).toMatchObject({ status: 403, body: { code: 'forbidden' } });
+    const queue = encodeURIComponent('cabrank/webhook/hook');
+    const asked = { as: 'service:me', body: { max: 1, ttlMs: 1_000 } } as const;
+    expect((await api.call('POST', `/v1/queues/${queue}/next`, asked)).status).toBe(403);
+    const added = { as: 'service:me', body: { items: [{ key: 'k', payload: 1 }] } } as const;
+    expect((await api.call('POST', `/v1/queues/${queue}/items`, added)).status).toBe(403);
+    expect((await acquire({ resource: 'free' })).body).toMatchObject({ fence: 1 });
+  });
+
   it('what nobody ever leased isn’t found', async () => {
     expect((await api.call('GET', '/v1/leases/nothing', { as: 'ops:olga' })).body).toMatchObject({
       code: 'lease_not_found',

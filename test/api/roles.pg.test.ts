@@ -3,6 +3,7 @@ import type { Role } from '../../src/auth.ts';
 import { CENTER, rideBody, startTestApi, type Method } from './harness.ts';
 
 const ride = '/v1/rides/01993f3a-7c5e-7001-9d1c-3f0a6b1c2d3e';
+const work = { queue: 'q', key: 'k', token: 't' };
 const claim = { resource: 'r', token: 't' };
 const offer = '/v1/offers/01993f3a-7c5e-7001-9d1c-3f0a6b1c2d3e';
 const term = { leaseToken: 'x' };
@@ -42,6 +43,12 @@ const routes: readonly [Method, string, object | undefined, ...Role[]][] = [
   ['GET', '/v1/leases', undefined, 'service', 'ops'],
   ['GET', '/v1/leases/r', undefined, 'service', 'ops'],
   ['GET', '/v1/leases/r/terms', undefined, 'service', 'ops'],
+  ['POST', '/v1/queues/q/items', { items: [{ key: 'k', payload: 1 }] }, 'service', 'ops'],
+  ['POST', '/v1/queues/q/next', { max: 1, ttlMs: 1_000 }, 'service', 'ops'],
+  ['POST', '/v1/claims/heartbeat', { claims: [work], ttlMs: 1_000 }, 'service', 'ops'],
+  ['POST', '/v1/claims/complete', { claims: [work] }, 'service', 'ops'],
+  ['POST', '/v1/claims/put-back', { claims: [work] }, 'service', 'ops'],
+  ['POST', '/v1/claims/fail', { ...work, error: 'no', retryInMs: 0, attemptsMax: 1 }, 'service', 'ops'],
   ['PUT', '/v1/webhooks/hook', { url: 'https://backend.example/' }, 'ops'],
   ['GET', '/v1/webhooks', undefined, 'ops'],
   ['GET', '/v1/webhooks/hook', undefined, 'ops'],
@@ -77,7 +84,8 @@ describe('every route', () => {
       const template = path
         .split('?')[0]!
         .replace(/(?<=^\/v1\/leases\/)r\b(?!e)/, '{resource}')
-        .replace(/(?<=^\/v1\/(?!leases)\w+\/)[^/]+/, '{id}');
+        .replace(/(?<=^\/v1\/queues\/)q\b/, '{queue}')
+        .replace(/(?<=^\/v1\/(?!leases|queues|claims)\w+\/)[^/]+/, '{id}');
       return `${method} ${template}`;
     });
     expect(listed.sort()).toEqual(described.sort());

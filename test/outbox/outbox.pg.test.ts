@@ -159,7 +159,7 @@ it('what can’t be delivered is dead after 15 tries, its ride goes on, and it c
   const dead = await sql`select key, attempts, last_error from work_items where dead_at is not null`;
   expect(dead).toMatchObject([{ key: `${rideId}/1`, attempts: 15, last_error: 'answered 410' }]);
   isBroken = false;
-  await sql`select revive_work(${`webhook/${endpoint.id}`}, null, 10)`;
+  await sql`select revive_work(${`cabrank/webhook/${endpoint.id}`}, null, 10)`;
   await deliverAll(endpoint);
   expect(seqs(got, rideId!)).toEqual([2, 1]);
 });
@@ -203,11 +203,11 @@ it('a publisher that was superseded writes nothing more, and that is counted', a
   expect(again.refused).toBeNull();
   const before = await metrics.fenceRefusals.get();
   await publishAll(deps, place, stale);
-  expect(await sql`select key from work_items where queue = ${`webhook/${endpoint.id}`}`).toEqual([]);
+  expect(await sql`select key from work_items where queue = ${`cabrank/webhook/${endpoint.id}`}`).toEqual([]);
   const after = await metrics.fenceRefusals.get();
   expect((after.values[0]?.value ?? 0) - (before.values[0]?.value ?? 0)).toBe(1);
   if (again.refused === null) await publish(again.leases[0]!, 3);
-  expect(await sql`select key from work_items where queue = ${`webhook/${endpoint.id}`}`).toHaveLength(3);
+  expect(await sql`select key from work_items where queue = ${`cabrank/webhook/${endpoint.id}`}`).toHaveLength(3);
 });
 
 it('an event whose transaction is still under way is waited for, and nothing overtakes it', async () => {

@@ -95,7 +95,7 @@ it('a break calls those who wait', async () => {
   await granted({ resource });
   const waiting = waitFor(leases, resource, 'next');
   await queued(resource, 1);
-  await breakLease(test.database.hot, resource, 0, 'olga');
+  await breakLease(test.database.hot, { resource }, 'olga');
   expect(await waiting).toMatchObject({ refused: null });
 });
 

@@ -299,7 +299,7 @@ describe('lock delay, grace, recovery, break', () => {
   it('an operator’s break ends a term now, and the history keeps who did it', async () => {
     const resource = name();
     const lease = await granted({ resource, lockDelayMs: 60_000 });
-    expect(await breakLease(hot, resource, 0, 'olga')).toMatchObject({ refused: null, holder: 'holder', fence: 1 });
+    expect(await breakLease(hot, { resource }, 'olga')).toMatchObject({ refused: null, holder: 'holder', fence: 1 });
     expect(await leases.renew([claim(lease)])).toEqual([{ refused: 'lease_lost' }]);
     expect((await granted({ resource })).fence).toBe(2);
     const terms = await listTerms(cold, resource, { before: null, limit: 10 });
@@ -312,8 +312,8 @@ describe('lock delay, grace, recovery, break', () => {
   it('or after a delay that no renewal outlasts; later ones put it off no more', async () => {
     const resource = name();
     const lease = await granted({ resource });
-    expect((await breakLease(hot, resource, 20_000, 'olga'))!.ends_in_ms).toBeGreaterThan(19_000);
-    await breakLease(hot, resource, 50_000, 'otto');
+    expect((await breakLease(hot, { resource, afterMs: 20_000 }, 'olga'))!.ends_in_ms).toBeGreaterThan(19_000);
+    await breakLease(hot, { resource, afterMs: 50_000 }, 'otto');
     const [renewed] = await leases.renew([claim(lease)]);
     expect((renewed as { expiresInMs: number }).expiresInMs).toBeLessThanOrEqual(20_000);
     await letPass(20_000, resource);
@@ -323,10 +323,21 @@ describe('lock delay, grace, recovery, break', () => {
   it('ends a confirmed one too; what is free can’t be broken', async () => {
     const resource = name();
     await leases.confirm(claim(await granted({ resource })));
-    expect(await breakLease(hot, resource, 0, 'olga')).toMatchObject({ refused: null });
-    expect(await breakLease(hot, resource, 0, 'olga')).toMatchObject({ refused: 'not_held' });
-    expect(await breakLease(hot, name(), 0, 'olga')).toBeUndefined();
+    expect(await breakLease(hot, { resource }, 'olga')).toMatchObject({ refused: null });
+    expect(await breakLease(hot, { resource }, 'olga')).toMatchObject({ refused: 'not_held' });
+    expect(await breakLease(hot, { resource: name() }, 'olga')).toBeUndefined();
     expect((await granted({ resource })).fence).toBe(2);
+  });
+
+  it('with a fence ends that term only, not the one after it', async () => {
+    const resource = name();
+    const first = await granted({ resource });
+    await leases.release([claim(first)]);
+    const second = await granted({ resource });
+    expect(await breakLease(hot, { resource, fence: first.fence }, 'olga')).toMatchObject({ refused: 'not_held' });
+    expect(await leases.renew([claim(second)])).toMatchObject([{ refused: null }]);
+    expect(await breakLease(hot, { resource, fence: second.fence }, 'olga')).toMatchObject({ refused: null });
+    expect(await leases.renew([claim(second)])).toEqual([{ refused: 'lease_lost' }]);
   });
 });
 

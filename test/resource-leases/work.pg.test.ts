@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { afterAll, expect, it } from 'vitest';
+import type { NewWork } from '../../src/client/leases/work.ts';
 import { connectDatabase } from '../../src/database/connection.ts';
 import { DatabaseWork } from '../../src/resource-leases/work.ts';
 import { createTestDatabase } from '../support/database.ts';
@@ -17,12 +18,18 @@ const keysOf = (claims: readonly { key: string }[]) => claims.map(({ key }) => k
 /** As if so much time had passed. */
 const letPass = (queue: string, ms: number) =>
   sql`update work_items set ready_at = ready_at - ${`${ms} milliseconds`}::interval where queue = ${queue} and ready_at is not null`;
+async function addAll(queue: string, all: readonly NewWork[]): Promise<void> {
+  for (let from = 0; from < all.length; from += 100) {
+    const some = all.slice(from, from + 100);
+    if ((await work.add(queue, some)) !== some.length) throw new Error('some were known');
+  }
+}
 const items = (count: number, group?: string) =>
   Array.from({ length: count }, (_, i) => ({ key: `k${i}`, payload: { i }, ...(group !== undefined && { group }) }));
 
 it('ten workers at once do every item once', async () => {
   const queue = randomUUID();
-  expect(await work.add(queue, items(200))).toBe(200);
+  await addAll(queue, items(200));
   const done: string[] = [];
   const worker = async (): Promise<void> => {
     for (let tries = 0; tries < 100; tries++) {
@@ -144,7 +151,7 @@ it('what is delayed isn’t ready before', async () => {
 
 it('a stuck group of thousands isn’t walked again and again', async () => {
   const queue = randomUUID();
-  await work.add(queue, items(1_000, 'stuck'));
+  await addAll(queue, items(1_000, 'stuck'));
   const [head] = await next(queue, 1);
   await work.fail(head!, { error: 'no', retryInMs: 600_000, attemptsMax: 9 });
   await work.add(queue, [{ key: 'free', payload: 1 }]);

@@ -43,6 +43,7 @@ export class LeaseNotAcquired extends Error {
     this.held = held;
   }
 }
+import type { WorkQueue } from './work.ts';
 
 export interface LeaseClientOptions {
   /** How the holder is called unless an acquire says otherwise: host and process by default. */
@@ -66,6 +67,8 @@ const STALE_GRANT_SHARE = 0.1;
 export class LeaseClient implements AsyncDisposable {
   readonly #source: LeaseSource;
   readonly #service: LeaseService;
+  /** Work claimed under a lease: the same service, and no thread. */
+  readonly work: WorkQueue;
   readonly #holder: string;
   readonly #leases = new Map<number, Lease>();
   readonly #keeper: LeaseKeeper = {
@@ -83,6 +86,7 @@ export class LeaseClient implements AsyncDisposable {
   constructor(source: LeaseSource, options: LeaseClientOptions = {}) {
     this.#source = source;
     this.#service = source.open();
+    this.work = this.#service.work;
     this.#holder = options.holder ?? `${hostname()}/${process.pid}`;
   }
 
@@ -123,11 +127,11 @@ export class LeaseClient implements AsyncDisposable {
     return result;
   }
 
-  /** Releases what is held, and ends the thread. */
+  /** Releases what is held and not confirmed, and ends the thread. */
   async close(): Promise<void> {
     if (this.#isClosed) return;
     this.#isClosed = true;
-    await Promise.all([...this.#leases.values()].map((lease) => lease.release()));
+    await Promise.all([...this.#leases.values()].map((lease) => lease[Symbol.asyncDispose]()));
     const thread = await this.#thread;
     process.off('exit', this.#onExit).off('SIGTERM', this.#onTerm);
     await thread?.terminate();
@@ -228,7 +232,7 @@ export class LeaseClient implements AsyncDisposable {
   readonly #onExit = (): void => {
     if (this.#leases.size === 0 || this.#worker === null) return;
     const done = new SharedArrayBuffer(4);
-    const claims = [...this.#leases.values()].flatMap((lease) => lease.claims);
+    const claims = [...this.#leases.values()].flatMap((lease) => (lease.isConfirmed ? [] : lease.claims));
     this.#worker.postMessage({ kind: 'exit', claims, done } satisfies ToThread);
     Atomics.wait(new Int32Array(done), 0, 0, EXIT_RELEASE_MS);
   };

@@ -2,6 +2,7 @@
  * What the lease service answers, over HTTP and straight on the database alike. Durations are milliseconds; nobody's
  * wall clock is part of it: the database's clock judges, and clients count from before they asked.
  */
+import type { WorkQueue } from './work.ts';
 
 /** Bounds of what may be asked for; outside them a request is refused before it does anything. */
 export const leaseBounds = {
@@ -114,5 +115,7 @@ export interface LeaseService {
   release(claims: readonly LeaseClaim[], signal?: AbortSignal): Promise<Released[]>;
   /** Makes the term permanent, until it is released. A repetition gets the first answer. */
   confirm(claim: LeaseClaim, data?: unknown): Promise<Confirmed>;
+  /** Work claimed under a lease. */
+  readonly work: WorkQueue;
   close(): Promise<void>;
 }

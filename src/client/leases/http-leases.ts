@@ -1,6 +1,7 @@
 /** The lease service over HTTP. */
 import { Problem } from '../problem.ts';
 import { Rest, type RestOptions } from '../rest.ts';
+import { HttpWork } from './http-work.ts';
 import type {
   Acquired,
   AcquireRequest,
@@ -14,10 +15,12 @@ import type {
 } from './contract.ts';
 
 export class HttpLeases implements LeaseService {
+  readonly work: HttpWork;
   readonly #rest: Rest;
 
   constructor(options: RestOptions) {
     this.#rest = new Rest(options);
+    this.work = new HttpWork(this.#rest);
   }
 
   async acquire(request: AcquireRequest, key: string, signal?: AbortSignal): Promise<Acquired> {

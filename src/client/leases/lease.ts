@@ -59,6 +59,7 @@ export class Lease implements AsyncDisposable {
   #timer: NodeJS.Timeout | undefined;
   #termMs: number;
   #released: Promise<void> | null = null;
+  #isConfirmed = false;
 
   constructor(id: number, grants: readonly GrantedLease[], trust: Trust, keeper: LeaseKeeper) {
     this.id = id;
@@ -84,6 +85,11 @@ export class Lease implements AsyncDisposable {
 
   get resources(): string[] {
     return this.grants.map(({ resource }) => resource);
+  }
+
+  /** Whether it was made permanent: the end of its scope, its client or its process doesn't give it back any more. */
+  get isConfirmed(): boolean {
+    return this.#isConfirmed;
   }
 
   get claims(): LeaseClaim[] {
@@ -124,7 +130,10 @@ export class Lease implements AsyncDisposable {
     data?: unknown,
   ): Promise<{ readonly fence: number; readonly confirmedAt: string; readonly data: unknown }> {
     const answer = await this.#keeper.confirm(this.claims[0]!, data);
-    if (answer.refused === null) return answer;
+    if (answer.refused === null) {
+      this.#isConfirmed = true;
+      return answer;
+    }
     this.lose(outcomeOf(answer.refused));
     throw this.#lost.signal.reason;
   }
@@ -139,8 +148,10 @@ export class Lease implements AsyncDisposable {
     return this.#released;
   }
 
-  [Symbol.asyncDispose](): Promise<void> {
-    return this.release();
+  /** The end of its scope: given back, or only let go of when it was confirmed. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    if (this.#isConfirmed) this.lose('released');
+    else await this.release();
   }
 
   /** The keeper's news: it may be believed in until then. */

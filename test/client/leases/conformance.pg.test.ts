@@ -16,6 +16,7 @@ const sources: Record<string, LeaseSource> = {
   'over HTTP': httpLeases({ url: service.urlOf('api'), token }),
   'on the database': databaseLeases(service.databaseUrl, 'a secret of the tests'),
 };
+const claimOfNothing = { queue: 'q', key: 'k', token: 't' };
 const name = (): string => `resource ${randomUUID()}`;
 
 describe.each(Object.entries(sources))('a lease client %s', (_where, source) => {
@@ -81,6 +82,7 @@ describe.each(Object.entries(sources))('a lease client %s', (_where, source) => 
           renew: (claims) => opened.renew(claims),
           release: (claims) => opened.release(claims),
           confirm: (claim) => opened.confirm(claim),
+          work: opened.work,
           close: () => opened.close(),
         };
       },
@@ -135,6 +137,74 @@ describe.each(Object.entries(sources))('a lease client %s', (_where, source) => 
     await lease.release();
     await using next = await them.acquire(resource, { ttlMs: 1_000 });
     expect(next.fence).toBe(2);
+  });
+
+  it('confirmed, it outlives its scope and its client', async () => {
+    const [scoped, closed] = [name(), name()];
+    {
+      await using client = new LeaseClient(source);
+      await using lease = await client.acquire(scoped, { ttlMs: 10_000 });
+      await lease.confirm();
+      await (await client.acquire(closed, { ttlMs: 10_000 })).confirm();
+    }
+    for (const resource of [scoped, closed])
+      await expect(them.acquire(resource, { ttlMs: 10_000 })).rejects.toMatchObject({ held: [{ forMs: null }] });
+  });
+
+  it('work is added once by its key, claimed, kept by heartbeats, and completed by whoever has the claim', async () => {
+    const queue = `queue ${name()}`;
+    const items = [
+      { key: 'a/1', group: 'a', payload: { n: 1 } },
+      { key: 'a/2', group: 'a', payload: null },
+      { key: 'later', payload: 'x', delayMs: 60_000 },
+    ];
+    expect(await us.work.add(queue, items)).toBe(3);
+    expect(await them.work.add(queue, items)).toBe(0);
+    const [first, ...none] = await us.work.next(queue, { max: 10, ttlMs: 30_000 });
+    expect(none).toEqual([]);
+    expect(first).toMatchObject({ queue, key: 'a/1', group: 'a', payload: { n: 1 }, attempt: 1, expiresInMs: 30_000 });
+    expect(await them.work.next(queue, { max: 10, ttlMs: 30_000 })).toEqual([]);
+    expect(await us.work.heartbeat([first!], 40_000)).toEqual([{ refused: null }]);
+    expect(await us.work.complete([first!])).toEqual([{ refused: null }]);
+    expect(await us.work.complete([first!, { ...first!, token: 'another' }])).toEqual([
+      { refused: null },
+      { refused: 'claim_lost' },
+    ]);
+    const [second] = await them.work.next(queue, { max: 10, ttlMs: 30_000 });
+    expect(second).toMatchObject({ key: 'a/2', payload: null });
+    expect(await them.work.putBack([second!])).toEqual([{ refused: null }]);
+    const [again] = await us.work.next(queue, { max: 1, ttlMs: 30_000 });
+    expect(again).toMatchObject({ key: 'a/2', attempt: 1 });
+    const failure = { error: 'no', retryInMs: 0, attemptsMax: 2 };
+    expect(await us.work.fail(again!, failure)).toEqual({ refused: null, dead: false });
+    const [last] = await us.work.next(queue, { max: 1, ttlMs: 30_000 });
+    expect(last!.attempt).toBe(2);
+    expect(await us.work.fail(last!, failure)).toEqual({ refused: null, dead: true });
+    expect(await us.work.fail(last!, failure)).toEqual({ refused: 'claim_lost', dead: false });
+    expect(await us.work.next(queue, { max: 10, ttlMs: 30_000 })).toEqual([]);
+  });
+
+  it.each<[string, (work: LeaseClient['work']) => Promise<unknown>]>([
+    ['no item', (work) => work.add('q', [])],
+    [
+      'too many items',
+      (work) =>
+        work.add(
+          'q',
+          Array.from({ length: 101 }, (_, i) => ({ key: `${i}`, payload: i })),
+        ),
+    ],
+    ['a queue named NUL', (work) => work.add('\0', [{ key: 'k', payload: 1 }])],
+    ['a key of 10 kB', (work) => work.add('q', [{ key: 'k'.repeat(10_240), payload: 1 }])],
+    ['a payload of 20 kB', (work) => work.add('q', [{ key: 'k', payload: 'p'.repeat(20_000) }])],
+    ['no payload', (work) => work.add('q', [{ key: 'k', payload: undefined }])],
+    ['a delay of half a millisecond', (work) => work.add('q', [{ key: 'k', payload: 1, delayMs: 0.5 }])],
+    ['a claim of none', (work) => work.next('q', { max: 0, ttlMs: 1_000 })],
+    ['a claim for no time', (work) => work.next('q', { max: 1, ttlMs: 0 })],
+    ['a heartbeat for ever', (work) => work.heartbeat([claimOfNothing], 1e12)],
+    ['no attempts', (work) => work.fail(claimOfNothing, { error: '', retryInMs: 0, attemptsMax: 0 })],
+  ])('work with %s is refused', async (_what, ask) => {
+    await expect(ask(us.work)).rejects.toMatchObject({ code: 'invalid_request' });
   });
 
   it('withLease ends with its work; work that outlives the lease is told', async () => {
