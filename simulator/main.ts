@@ -1,12 +1,11 @@
 /** The simulator's commands: `demo` starts a service and drives a city through it, `simulate` drives one that runs. */
-import { readFile, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { writeFile } from 'node:fs/promises';
 import { createRandom } from '../domain/random.ts';
 import { loadCsvDemand } from './demand/csv.ts';
 import { DemandError, type Demand } from './demand/demand.ts';
 import { syntheticDemand } from './demand/synthetic.ts';
 import { killOneOf, runVerify, startFleet, type Fleet } from './fleet.ts';
-import { readSettings, UsageError, type Settings } from './options.ts';
+import { readSecret, readSettings, UsageError, type Settings } from './options.ts';
 import { ProgressView } from './progress.ts';
 import { buildReport, formatReport, readConflicts } from './report.ts';
 import { runSimulation } from './run.ts';
@@ -47,16 +46,12 @@ async function simulate(settings: Settings, signal: AbortSignal): Promise<number
   if (settings.urls.length === 0) throw new UsageError('--url is needed');
   const demand = await loadDemand(settings);
   sayDemand(demand);
-  const authSecret =
-    process.env['AUTH_SECRET'] ??
-    (await readFile(join(settings.dataDir, 'auth-secret'), 'utf8').catch(() => {
-      throw new UsageError(`there is no secret in ${settings.dataDir}: set AUTH_SECRET or --data-dir`);
-    }));
+  const authSecret = await readSecret(settings.dataDir);
   const databaseUrl = process.env['DATABASE_URL'] ?? null;
   return drive(
     settings,
     demand,
-    { urls: settings.urls, socketUrls: settings.socketUrls, authSecret: authSecret.trim(), databaseUrl, members: [] },
+    { urls: settings.urls, socketUrls: settings.socketUrls, authSecret, databaseUrl, members: [] },
     signal,
   );
 }

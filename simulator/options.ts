@@ -1,4 +1,6 @@
 /** The command line of `demo` and `simulate`. */
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { defaultPolicy, policyProblems, type Policy } from '../domain/policy.ts';
 import { timeOfDayMs } from './demand/demand.ts';
@@ -125,14 +127,21 @@ function parse(command: 'demo' | 'simulate', args: string[]) {
   }
 }
 
-function urlsOf(flag: string, list: string | undefined): string[] {
+/** The service's secret, by which the simulator makes its tokens. Throws UsageError. */
+export async function readSecret(dataDir: string): Promise<string> {
+  const found = process.env['AUTH_SECRET'] ?? (await readFile(join(dataDir, 'auth-secret'), 'utf8').catch(() => null));
+  if (found === null) throw new UsageError(`there is no secret in ${dataDir}: set AUTH_SECRET or --data-dir`);
+  return found.trim();
+}
+
+export function urlsOf(flag: string, list: string | undefined): string[] {
   const urls = list?.split(',').map((url) => url.replace(/\/$/, '')) ?? [];
   const wrong = urls.find((url) => !/^https?:$/.test(URL.parse(url)?.protocol ?? ''));
   if (wrong !== undefined) throw new UsageError(`${flag}: ${wrong} is no http:// or https:// address`);
   return urls;
 }
 
-function number(flag: string, text: string, min: number, max: number, isWhole = false): number {
+export function number(flag: string, text: string, min: number, max: number, isWhole = false): number {
   const value = Number(text);
   if (text.trim() === '' || !(value >= min && value <= max) || (isWhole && !Number.isInteger(value))) {
     throw new UsageError(`${flag} must be a ${isWhole ? 'whole ' : ''}number from ${min} to ${max}`);
@@ -140,7 +149,7 @@ function number(flag: string, text: string, min: number, max: number, isWhole = 
   return value;
 }
 
-const seedOf = (text: string): number | string => (Number.isSafeInteger(Number(text)) ? Number(text) : text);
+export const seedOf = (text: string): number | string => (Number.isSafeInteger(Number(text)) ? Number(text) : text);
 
 function policyOf(text: string | undefined): Partial<Policy> {
   if (text === undefined) return {};

@@ -36,6 +36,10 @@ const commands: Readonly<Record<string, Command>> = {
     summary: 'drive a city through a running service',
     run: (args) => program('../simulator/main.ts')(['simulate', ...args]),
   },
+  generate: {
+    summary: 'request rides without end, from one of the processes that stand for it',
+    run: program('../simulator/generator/main.ts'),
+  },
   verify: {
     summary: 'check the invariants from the records of a database',
     run: async (args) => (await import('./commands/verify.ts')).verifyCommand(args),

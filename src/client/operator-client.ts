@@ -1,4 +1,5 @@
 import type { DriverStatus, Position, Ride, RideStatus } from './contract.ts';
+import { Problem } from './problem.ts';
 import { Rest, type RestOptions } from './rest.ts';
 
 export interface Region {
@@ -16,6 +17,25 @@ export interface Driver {
   readonly id: string;
   readonly regionId: string;
   readonly status: DriverStatus;
+}
+
+/** A resource lease with its newest term, as far as operators care. */
+export interface ResourceLease {
+  readonly resource: string;
+  readonly state: 'active' | 'renewed' | 'confirmed' | 'released' | 'expired' | 'recovered' | 'broken';
+  readonly holder: string;
+  readonly fence: number;
+  readonly grantedAt: string;
+  readonly data: unknown;
+}
+
+export interface ResourceLeaseTerm {
+  readonly fence: number;
+  readonly holder: string;
+  readonly grantedAt: string;
+  readonly confirmedAt: string | null;
+  /** Null for the term that runs. */
+  readonly endedAt: string | null;
 }
 
 interface Page<Item> {
@@ -40,6 +60,10 @@ export class OperatorClient {
 
   putRegion(regionId: string, region: Region): Promise<unknown> {
     return this.#rest.call({ method: 'PUT', path: path('regions', regionId), body: region, repeatable: true });
+  }
+
+  getRegion(regionId: string): Promise<Region> {
+    return this.#rest.call({ method: 'GET', path: path('regions', regionId), repeatable: true });
   }
 
   getPolicy<Policy>(regionId: string): Promise<Policy> {
@@ -70,6 +94,34 @@ export class OperatorClient {
 
   drivers(regionId: string, status?: DriverStatus): AsyncGenerator<Driver> {
     return this.#list<Driver>('/v1/drivers', { regionId, ...(status !== undefined && { status }) });
+  }
+
+  /** Null: nobody ever leased it. */
+  async findLease(resource: string): Promise<ResourceLease | null> {
+    try {
+      return await this.#rest.call({ method: 'GET', path: path('leases', resource), repeatable: true });
+    } catch (error) {
+      if (error instanceof Problem && error.code === 'lease_not_found') return null;
+      throw error;
+    }
+  }
+
+  /** The newest terms of a resource, the newest first. */
+  async leaseTerms(resource: string, limit: number): Promise<readonly ResourceLeaseTerm[]> {
+    const terms = `${path('leases', resource)}/terms?limit=${limit}`;
+    return (await this.#rest.call<Page<ResourceLeaseTerm>>({ method: 'GET', path: terms, repeatable: true })).items;
+  }
+
+  /** Ends that term, and no newer one, at once or after a delay; false when it is over. */
+  async breakLease({ resource, fence }: ResourceLease, afterMs: number): Promise<boolean> {
+    try {
+      const body = { resource, fence, afterMs };
+      await this.#rest.call({ method: 'POST', path: '/v1/leases/break', body, repeatable: true });
+      return true;
+    } catch (error) {
+      if (error instanceof Problem && error.code === 'not_held') return false;
+      throw error;
+    }
   }
 
   close(): void {

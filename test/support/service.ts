@@ -9,6 +9,7 @@ import { createTestDatabase } from './database.ts';
 
 export interface TestService extends AsyncDisposable {
   readonly databaseUrl: string;
+  readonly secret: string;
   /** Of each process, in the order asked. */
   readonly services: readonly Service[];
   /** The first process that has the role. */
@@ -51,6 +52,7 @@ export async function startTestService(options: TestServiceOptions = {}): Promis
   const all = stack.move();
   return {
     databaseUrl,
+    secret,
     services,
     urlOf: (role) => services[processes.findIndex((roles) => roles.includes(role))]!.url,
     token: (role, sub) => signToken({ secret, sub, role, ttlS: 600 }),
