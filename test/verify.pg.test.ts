@@ -527,6 +527,37 @@ const corruptions: readonly Corruption[] = [
       `update ride_events set type = 'offer_forgotten' where ${event('declined', 'offer_received')}`,
     finds: ['I7c', 'I4b', 'I4c'],
   },
+  {
+    what: 'a resource was leased while another had it',
+    plant: () => `update resource_lease_terms set ended_at = clock_timestamp() where resource = 'job' and fence = 2`,
+    finds: ['I8a'],
+  },
+  {
+    what: 'a resource was leased while it was another’s in the history',
+    plant: () => `update resource_lease_terms set ended_at = clock_timestamp() where resource = 'job' and fence = 1`,
+    finds: ['I8a'],
+  },
+  {
+    what: 'a term vanished from the history of a resource',
+    plant: () => `delete from resource_lease_terms where resource = 'job' and fence = 1`,
+    finds: ['I8b'],
+  },
+  {
+    what: 'a resource’s fence was given twice',
+    plant: () => `update resource_leases set fence = 2 where resource = 'job'`,
+    finds: ['I8b'],
+  },
+  {
+    what: 'a resource was renewed after its term’s end',
+    plant: () =>
+      `update resource_lease_terms set renewed_at = ended_at + interval '1 s' where resource = 'job' and fence = 2`,
+    finds: ['I8c'],
+  },
+  {
+    what: 'a resource’s end isn’t that of its last term',
+    plant: () => `update resource_lease_terms set ended_as = 'expired' where resource = 'done'`,
+    finds: ['I8d'],
+  },
 ];
 
 describe('a healthy history', () => {

@@ -83,6 +83,16 @@ export const invariants = [
       I7c: 'the events of a ride come in a legal order',
     },
   },
+  {
+    number: 8,
+    title: 'A resource has one holder at a time, and the history keeps every term',
+    checks: {
+      I8a: 'the terms of a resource, in the order of their fences, never overlap',
+      I8b: 'the fences of a resource are 1, 2, 3, … without a gap or a repeat, up to its own',
+      I8c: 'a term was renewed and confirmed within itself',
+      I8d: 'a resource’s last end is that of its last term',
+    },
+  },
 ] as const satisfies readonly Invariant[];
 
 type ChecksOf<T> = T extends { checks: infer C } ? keyof C : never;

@@ -136,7 +136,7 @@ export const lookUp = (table: string, alias: string, condition: string): string 
 export interface Walk {
   readonly reader: Reader;
   readonly region: number;
-  readonly table: 'rides' | 'offers' | 'driver_state' | 'idempotency_keys';
+  readonly table: string;
   /** The column after the region in the table's primary key. */
   readonly key: string;
   readonly type: 'uuid' | 'text';

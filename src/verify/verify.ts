@@ -10,6 +10,7 @@ import { Durations, readDurations, type LeaseDurations } from './durations.ts';
 import { checkKeys } from './idempotency.ts';
 import { checkOffers } from './offers.ts';
 import { openReader, walk, type Reader, type Walk } from './reader.ts';
+import { checkResourceLeases } from './resource-leases.ts';
 import { checkRides } from './rides.ts';
 import { readSignsOfLife } from './signs-of-life.ts';
 import { Chains, expectFences, judgeChains, readRuns } from './terms.ts';
@@ -102,6 +103,7 @@ export async function verify(url: string, options: VerifyOptions = {}): Promise<
     await walk({ ...driverKeys, ...pass, region }, (range) => expectFences(reader, pass.chains, range));
   }
   for (const region of regions) await checkRegion(pass, region);
+  await walk({ ...leaseKeys, ...pass, region: 0 }, (range) => checkResourceLeases(reader, pass.tally, range));
   await judgeChains(reader, pass.tally, pass.chains);
   return summarise(pass);
 }
@@ -111,6 +113,13 @@ const driverKeys: Keys = { table: 'driver_state', key: 'driver_id', type: 'text'
 const offerKeys: Keys = { table: 'offers', key: 'id', type: 'uuid' };
 const rideKeys: Keys = { table: 'rides', key: 'id', type: 'uuid' };
 const idempotencyKeys: Keys = { table: 'idempotency_keys', key: 'subject', type: 'text' };
+
+/** Of no region: they are walked as if of region 0. */
+const leaseKeys: Keys = {
+  table: '(select 0::int2 as region, resource from resource_leases) l',
+  key: 'resource',
+  type: 'text',
+};
 
 async function checkRegion(pass: Pass, region: number): Promise<void> {
   const { reader, tally, chains, durations } = pass;

@@ -1,6 +1,13 @@
 /** A recorded history with something of everything in it, and databases whose records can be falsified. */
 import { randomBytes } from 'node:crypto';
 import { inject } from 'vitest';
+import {
+  acquireLeases,
+  breakLease,
+  confirmLease,
+  releaseLeases,
+  renewLeases,
+} from '../../src/resource-leases/transitions.ts';
 import { connectDatabase, type Sql } from '../../src/database/connection.ts';
 import { newId, newLeaseToken } from '../../src/leasing/ids.ts';
 import * as t from '../../src/leasing/transitions.ts';
@@ -148,6 +155,7 @@ export async function recordHistory(sql: Sql): Promise<History> {
     pickupEtaS: 60,
   };
   const keyed = await t.leaseDriverOnce(sql, region, keyedAsk, { ...leaseTerms, parallelOffers: 2 }, key);
+  await recordResourceTerms(sql);
   const moved = await recordMove(sql, { from: region, to: other });
   return {
     region,
@@ -155,6 +163,22 @@ export async function recordHistory(sql: Sql): Promise<History> {
     ride,
     term: { completed, ...lapsed, ...ended, ...open, undelivered: { ...keyedAsk, fence: keyed.fence }, moved },
   };
+}
+
+/** Of `job` three terms: released, broken after a renewal, and one that runs; of `seat` one that is confirmed. */
+async function recordResourceTerms(sql: Sql): Promise<void> {
+  const grant = (resource: string, token: string) =>
+    acquireLeases(sql, [{ request: { resource, holder: 'h', ttlMs: 60_000 }, token, ticket: null }], true);
+  await grant('job', 'first');
+  await releaseLeases(sql, [{ resource: 'job', token: 'first' }], true);
+  await grant('job', 'second');
+  await renewLeases(sql, [{ resource: 'job', token: 'second' }], true);
+  await breakLease(sql, { resource: 'job' }, 'olga');
+  await grant('job', 'third');
+  await grant('seat', 'only');
+  await confirmLease(sql, { resource: 'seat', token: 'only' }, { row: 7 });
+  await grant('done', 'only');
+  await releaseLeases(sql, [{ resource: 'done', token: 'only' }], true);
 }
 
 async function recordLapses(r: Recorder, rideId: string) {
