@@ -2,17 +2,20 @@ import { createHmac, randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer, type IncomingHttpHeaders, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { Redis } from 'ioredis';
 import { afterAll, afterEach, expect, it, vi } from 'vitest';
 import { createMetrics } from '../../src/ops/metrics.ts';
 import { Breaker } from '../../src/outbox/breaker.ts';
 import { deliverNext } from '../../src/outbox/deliveries.ts';
 import { publishAll } from '../../src/outbox/publisher.ts';
 import { newSecret } from '../../src/outbox/signature.ts';
-import type { StreamedEvent } from '../../src/outbox/stream.ts';
+import { openStream, type StreamedEvent } from '../../src/outbox/stream.ts';
 import { DatabaseLeases } from '../../src/resource-leases/database-leases.ts';
 import { DatabaseWork } from '../../src/resource-leases/work.ts';
 import * as transitions from '../../src/leasing/transitions.ts';
 import { addRides, assign, openCity } from '../support/city.ts';
+import { describeWithRedis } from '../support/describe-with-redis.ts';
+import { startRedis } from '../support/redis.ts';
 
 const city = await openCity(10);
 const { sql, region } = city;
@@ -233,6 +236,65 @@ it('an event whose transaction is still under way is waited for, and nothing ove
   await deliverAll(endpoint);
   expect(seqs(got, first!)).toEqual([1, 2]);
   expect(seqs(got, later!)).toEqual([1]);
+});
+
+describeWithRedis('the stream in Redis', () => {
+  const entries = async (redis: Redis): Promise<StreamedEvent[]> => {
+    const read = await redis.xrange('cabrank:{berlin}:events', '-', '+');
+    return read.map(([, [, event]]) => JSON.parse(event!) as StreamedEvent);
+  };
+
+  it('gets every event in order; what it missed while it was away comes later, and a superseded publisher writes nothing', async () => {
+    await using server = await startRedis();
+    await using stream = openStream(server.url, () => {});
+    const redis = new Redis(server.url);
+    redis.on('error', () => {});
+    const lease = await publisher();
+    const streaming = { ...deps, stream };
+    // Begins the stream: from now on.
+    await publishAll(streaming, place, lease);
+    const rideId = await wholeRide('d1');
+    const streamed = (client: Redis, by: typeof streaming, count: number) =>
+      vi.waitFor(
+        async () => {
+          await publishAll(by, place, lease);
+          const seen = (await entries(client)).filter((event) => event.rideId === rideId);
+          expect(new Set(seen.map(({ seq }) => seq)).size).toBe(count);
+          return seen;
+        },
+        { timeout: 20_000 },
+      );
+    const seen = await streamed(redis, streaming, 6);
+    expect(seen.map(({ seq }) => seq)).toEqual([1, 2, 3, 4, 5, 6]);
+    expect(seen[0]).toMatchObject({ id: `${rideId}/1`, regionId: 'berlin', type: 'ride_requested' });
+
+    await leases.release([lease]);
+    const again = await leases.acquire({ resource: lease.resource, holder: 'next', ttlMs: 60_000 }, randomUUID());
+    if (again.refused !== null) throw new Error(again.refused);
+    const next = again.leases[0]!;
+    await stream.append('berlin', next.fence, []);
+    const length = (await entries(redis)).length;
+    expect(await stream.append('berlin', lease.fence, seen)).toBe(false);
+    expect((await entries(redis)).length).toBe(length);
+
+    await server.stop();
+    const [later] = await addRides(sql, region, 1);
+    // Fails, or finds nothing to append yet; either way nothing is passed over.
+    await publishAll(streaming, place, next).catch(() => {});
+    redis.disconnect();
+
+    await using fresh = await startRedis();
+    await using freshStream = openStream(fresh.url, () => {});
+    const reader = new Redis(fresh.url);
+    await vi.waitFor(
+      async () => {
+        await publishAll({ ...deps, stream: freshStream }, place, next);
+        expect((await entries(reader)).map((event) => event.rideId)).toContain(later);
+      },
+      { timeout: 20_000 },
+    );
+    reader.disconnect();
+  }, 60_000);
 });
 
 it('a ride’s events stay in order though a transaction of a lower number wrote later', async () => {
