@@ -1,19 +1,25 @@
 /** `cabrank bench`: figures of this machine, each beside what it is to be compared with in the same run. */
 import { writeFile } from 'node:fs/promises';
 import { parseArgs } from 'node:util';
-import { type CityFigures, benchCity, formatCity } from './city/city.ts';
-import { describeMachine } from './machine.ts';
+import { benchCity, formatCity } from './city/city.ts';
+import { benchJobs, formatJobs, isSound as isJobsSound } from './jobs/jobs.ts';
+import { describeMachine, type Machine } from './machine.ts';
 
 const help = `
 cabrank bench NAME [options]
 
   city             the highest rate of whole ride cycles that the service holds over real HTTP and sockets,
                    and the same transitions one at a time with no service around them
+    --seconds N      how long the rate has to be held            20
+    --drivers N      drivers connected                           2000
+    --workers N      processes that make the load                half of the cores
+
+  jobs             resource leases: takeovers after kills, pauses and resignations, many renewals, a herd that
+                   expires, a crowd that waits
+    --seconds N      how long the renewals go on                 60
+    --faults N       of each kind                                5
 
   --json FILE      write the figures
-  --seconds N      how long the rate has to be held            20
-  --drivers N      drivers connected                           2000
-  --workers N      processes that make the load                half of the cores
 `;
 
 class Usage extends Error {}
@@ -25,9 +31,10 @@ function readArguments(args: string[]) {
       allowPositionals: true,
       options: {
         json: { type: 'string' },
-        seconds: { type: 'string', default: '20' },
-        drivers: { type: 'string', default: '2000' },
+        seconds: { type: 'string' },
+        drivers: { type: 'string' },
         workers: { type: 'string' },
+        faults: { type: 'string' },
         help: { type: 'boolean' },
       },
     });
@@ -37,10 +44,50 @@ function readArguments(args: string[]) {
   }
 }
 
-function wholeNumber(flag: string, value: string): number {
+type Asked = ReturnType<typeof readArguments>;
+
+function wholeNumber(asked: Asked, flag: 'seconds' | 'drivers' | 'workers' | 'faults', otherwise: number): number {
+  const value = asked[flag];
+  if (value === undefined) return otherwise;
   if (!/^[1-9]\d{0,5}$/.test(value)) throw new Usage(`--${flag} must be a whole number, 1 or more: ${value}`);
   return Number(value);
 }
+
+interface Outcome {
+  readonly figures: object;
+  readonly text: string;
+  /** Nothing was violated or lost, and there is a figure at all. */
+  readonly isSound: boolean;
+}
+
+interface Surroundings {
+  readonly machine: Machine;
+  readonly say: (line: string) => void;
+  readonly signal: AbortSignal;
+}
+
+async function city(asked: Asked, { machine, say, signal }: Surroundings): Promise<Outcome> {
+  const figures = await benchCity({
+    holdS: wholeNumber(asked, 'seconds', 20),
+    drivers: wholeNumber(asked, 'drivers', 2_000),
+    workers: wholeNumber(asked, 'workers', Math.max(1, machine.cores >> 1)),
+    say,
+    signal,
+  });
+  return {
+    figures,
+    text: formatCity(figures),
+    isSound: figures.verify.violations === 0 && figures.ridesPerSecond > 0,
+  };
+}
+
+async function jobs(asked: Asked, { say, signal }: Surroundings): Promise<Outcome> {
+  const seconds = wholeNumber(asked, 'seconds', 60);
+  const figures = await benchJobs({ seconds, faults: wholeNumber(asked, 'faults', 5), say, signal });
+  return { figures, text: formatJobs(figures), isSound: isJobsSound(figures) };
+}
+
+const benches: Readonly<Record<string, (asked: Asked, around: Surroundings) => Promise<Outcome>>> = { city, jobs };
 
 async function bench(args: string[], signal: AbortSignal): Promise<number> {
   const asked = readArguments(args);
@@ -49,20 +96,16 @@ async function bench(args: string[], signal: AbortSignal): Promise<number> {
     return 0;
   }
   const [name, ...more] = asked.names;
-  if (name !== 'city' || more.length > 0) throw new Usage(`the name of one benchmark is needed: city\n${help}`);
+  const run = name !== undefined && Object.hasOwn(benches, name) && more.length === 0 ? benches[name] : undefined;
+  if (run === undefined)
+    throw new Usage(`the name of one benchmark is needed: ${Object.keys(benches).join(', ')}\n${help}`);
   const machine = describeMachine();
   console.log(`${machine.cpu}, ${machine.cores} cores, ${machine.memoryGb} GB, Node ${machine.node}, ${machine.os}`);
-  const figures: CityFigures = await benchCity({
-    holdS: wholeNumber('seconds', asked.seconds),
-    drivers: wholeNumber('drivers', asked.drivers),
-    workers: asked.workers === undefined ? Math.max(1, machine.cores >> 1) : wholeNumber('workers', asked.workers),
-    say: (line) => console.log(line),
-    signal,
-  });
-  console.log(formatCity(figures));
+  const { figures, text, isSound } = await run(asked, { machine, say: (line) => console.log(line), signal });
+  console.log(text);
   if (asked.json !== undefined)
     await writeFile(asked.json, `${JSON.stringify({ name, machine, ...figures }, null, 2)}\n`);
-  return figures.verify.violations === 0 && figures.ridesPerSecond > 0 ? 0 : 1;
+  return isSound ? 0 : 1;
 }
 
 const stop = new AbortController();

@@ -19,7 +19,11 @@ const PARTS: readonly Part[] = [
   { of: 'src/', imports: ['domain/', 'package.json'], packages: 'production' },
   { of: 'simulator/', imports: ['domain/', 'src/client/'], packages: 'production' },
   // The benchmark's floor is the transitions without the service around them.
-  { of: 'bench/', imports: ['domain/', 'src/client/', 'src/leasing/', 'src/database/'], packages: 'development' },
+  {
+    of: 'bench/',
+    imports: ['domain/', 'src/client/', 'src/leasing/', 'src/resource-leases/', 'src/database/'],
+    packages: 'development',
+  },
   { of: 'scripts/', imports: [], packages: 'development' },
   { of: 'test/', imports: [EVERYTHING], packages: 'development' },
   { of: 'drizzle.config.ts', imports: [], packages: 'development' },
