@@ -5,7 +5,6 @@ import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, expect, it, vi } from 'vitest';
 import type { LeaseClient } from '../../src/client/leases/client.ts';
 import { connectDatabase, type Sql } from '../../src/database/connection.ts';
-import { DatabaseWork } from '../../src/resource-leases/work.ts';
 import { startTestService } from '../support/service.ts';
 
 /** The page's programs, as files of a reader who keeps them beside the sources. */
@@ -78,17 +77,16 @@ it('the publisher’s write is refused to an older fence', async () => {
 
 it('the worker does what is due, and tries again what failed', async () => {
   const { work } = load<{
-    work: (queue: DatabaseWork, send: (payload: unknown) => Promise<void>) => Promise<number>;
+    work: (send: (payload: unknown) => Promise<void>) => Promise<number>;
   }>('worker.ts');
-  const queue = new DatabaseWork(database.hot);
-  await queue.add('mail', [
+  await leases.work.add('mail', [
     { key: '1', payload: 'good' },
     { key: '2', payload: 'bad' },
   ]);
   const send = async (payload: unknown): Promise<void> => {
     if (payload === 'bad') throw new Error('no');
   };
-  expect(await work(queue, send)).toBe(1);
+  expect(await work(send)).toBe(1);
   expect(await database.cold`select attempts, last_error from work_items where key = '2'`).toMatchObject([
     { attempts: 1, last_error: 'Error: no' },
   ]);
