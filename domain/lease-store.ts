@@ -30,6 +30,8 @@ export class LeaseStore {
   readonly rides = new Map<string, Ride>();
   readonly drivers = new Map<string, Driver>();
   readonly offers = new Map<string, Offer>();
+  /** `RIDER DRIVER`: who aren't brought together. */
+  readonly blocks = new Set<string>();
 
   requestRide(id: string, riderId: string, patienceUntilMs: number): void {
     this.rides.set(id, rides.requestRide(id, riderId, patienceUntilMs));
@@ -63,16 +65,19 @@ export class LeaseStore {
 
   /** available → leased, if the driver is available and the ride searches and has room. */
   lease(
-    ask: { rideId: string; driverId: string; offerId: string; token: string },
+    ask: { rideId: string; driverId: string; offerId: string; token: string; seenExclusions?: number },
     terms: LeaseTerms,
     atMs: number,
   ): Answer {
-    const { rideId, driverId, offerId, token } = ask;
+    const { rideId, driverId, offerId, token, seenExclusions = Infinity } = ask;
     const ride = this.rides.get(rideId);
     const driver = this.drivers.get(driverId);
     if (ride === undefined) return no('ride_not_found');
     if (driver === undefined) return no('driver_not_found');
     if (ride.status !== 'searching') return no('ride_not_searching');
+    if (this.blocks.has(`${ride.riderId} ${driverId}`)) return no('driver_blocked');
+    const unseen = ride.exclusions.slice(seenExclusions);
+    if (unseen.some((exclusion) => exclusion.driverId === driverId)) return no('driver_excluded');
     const term = { offerId, rideId, grantedAtMs: atMs, expiresAtMs: atMs + terms.deliveryTtlMs, isReceived: false };
     const leased = drivers.leaseDriver(driver, term);
     if (leased.kind !== 'applied') return no('driver_unavailable');
@@ -176,6 +181,11 @@ export class LeaseStore {
     return DONE;
   }
 
+  lift(rideId: string): void {
+    const ride = this.rides.get(rideId);
+    if (ride !== undefined) this.rides.set(rideId, rides.liftExclusions(ride));
+  }
+
   settle(rideId: string, offersMax: number, atMs: number): void {
     const ride = this.rides.get(rideId);
     if (ride !== undefined) this.rides.set(rideId, rides.settleRide(ride, atMs, offersMax));
@@ -205,13 +215,14 @@ export class LeaseStore {
     endOf: (offerId: string) => OfferEnd,
     { isProven, isExcluding }: { isProven: boolean; isExcluding: boolean },
   ): void {
-    const ending = ids.map((id) => this.offers.get(id)!);
+    // In the order in which they were made.
+    const ending = [...this.offers.values()].filter(({ id }) => ids.includes(id));
     for (const offer of ending) {
       this.offers.set(offer.id, endOffer(offer, endOf(offer.id), isProven));
       this.#free(offer.driverId);
     }
-    const driverIds = ending.map(({ driverId }) => driverId);
-    this.rides.set(rideId, rides.offersEnded(this.rides.get(rideId)!, driverIds, isExcluding));
+    const ends = ending.map(({ id, driverId }) => ({ driverId, cause: endOf(id) as rides.RideEnd['cause'] }));
+    this.rides.set(rideId, rides.offersEnded(this.rides.get(rideId)!, ends, isExcluding));
   }
 
   #free(driverId: string): void {

@@ -2,29 +2,21 @@
  * The matching step of a round: which of the available drivers gets an offer of which waiting ride.
  *
  * Both ways to match start from each ride's candidates: the `candidatesMax` eligible drivers nearest to its pickup by
- * great circle, of whom alone the travel time is asked. Eligible is a driver of the ride's vehicle class, within its
- * search radius (great circle), not excluded by it, and with a way to the pickup.
+ * great circle, of whom alone the travel time is asked. Eligible is a driver who suits the ride (eligibility.ts), within
+ * its search radius (great circle), and with a way to the pickup.
  */
 import { solveAssignment, type AssignmentProblem } from './assignment-problem.ts';
-import type { Point } from './geo.ts';
+import { type DriverProfile, type Needs, UNSUITABLE, unsuitability, type Unsuitable } from './eligibility.ts';
+import { greatCircleM } from './geo.ts';
 import { DriverGrid } from './matching/driver-grid.ts';
 import type { TravelTime } from './travel-time.ts';
 
-export interface WaitingRide {
+export interface WaitingRide extends Needs {
   readonly rideId: string;
-  readonly pickup: Point;
-  readonly vehicleClass: string;
   readonly searchRadiusM: number;
-  readonly excludedDriverIds: ReadonlySet<string> | readonly string[];
   /** How many more offers it may hold now. */
   readonly places: number;
   readonly queuedAtMs: number;
-}
-
-export interface AvailableDriver {
-  readonly driverId: string;
-  readonly position: Point;
-  readonly vehicleClass: string;
 }
 
 export interface Pairing {
@@ -45,7 +37,7 @@ export interface MatchingContext {
  */
 export type Matching = (
   rides: readonly WaitingRide[],
-  drivers: readonly AvailableDriver[],
+  drivers: readonly DriverProfile[],
   context: MatchingContext,
 ) => Pairing[];
 
@@ -75,11 +67,9 @@ export const matchings: { readonly nearest: Matching; readonly batch: Matching }
 };
 
 /** An available driver in a round. */
-interface Cab {
+interface Cab extends DriverProfile {
   /** In the order of the ids. */
   readonly number: number;
-  readonly driverId: string;
-  readonly position: Point;
   taken: boolean;
 }
 
@@ -91,9 +81,8 @@ interface Candidate {
 /** A ride in a round. */
 interface Seeker {
   readonly ride: WaitingRide;
-  /** Everyone available of its vehicle class; absent, there is nobody. */
-  readonly grid: DriverGrid<Cab> | undefined;
-  readonly excluded: ReadonlySet<string>;
+  /** Everyone available, for each vehicle class that it may be given. */
+  readonly grids: readonly DriverGrid<Cab>[];
   /** By ETA, then by id. */
   readonly candidates: readonly Candidate[];
   /** More eligible drivers may exist, farther away. */
@@ -105,15 +94,14 @@ interface Seeker {
 /** The rides in the order of waiting, each with its candidates. */
 function openRound(
   rides: readonly WaitingRide[],
-  drivers: readonly AvailableDriver[],
+  drivers: readonly DriverProfile[],
   context: MatchingContext,
 ): Seeker[] {
   const grids = gridsByClass(drivers);
   const waiting = rides.toSorted((a, b) => a.queuedAtMs - b.queuedAtMs || byText(a.rideId, b.rideId));
   return waiting.map((ride) => {
-    const grid = grids.get(ride.vehicleClass);
-    const excluded = new Set(ride.excludedDriverIds);
-    return { ride, grid, excluded, ...findCandidates({ ride, grid, excluded }, context), greedy: [] };
+    const ofClasses = ride.vehicleClasses.flatMap((vehicleClass) => grids.get(vehicleClass) ?? []);
+    return { ride, grids: ofClasses, ...findCandidates({ ride, grids: ofClasses }, context), greedy: [] };
   });
 }
 
@@ -122,30 +110,44 @@ function byText(a: string, b: string): number {
   return a < b ? -1 : a > b ? 1 : 0;
 }
 
-function gridsByClass(drivers: readonly AvailableDriver[]): Map<string, DriverGrid<Cab>> {
+function gridsByClass(drivers: readonly DriverProfile[]): Map<string, DriverGrid<Cab>> {
   const cabsByClass = new Map<string, Cab[]>();
   const known = drivers.toSorted((a, b) => byText(a.driverId, b.driverId));
-  for (const [number, { driverId, position, vehicleClass }] of known.entries()) {
-    const cab = { number, driverId, position, taken: false };
-    const cabs = cabsByClass.get(vehicleClass);
+  for (const [number, driver] of known.entries()) {
+    const cab = { ...driver, number, taken: false };
+    const cabs = cabsByClass.get(driver.vehicleClass);
     if (cabs) cabs.push(cab);
-    else cabsByClass.set(vehicleClass, [cab]);
+    else cabsByClass.set(driver.vehicleClass, [cab]);
   }
   return new Map(Array.from(cabsByClass, ([vehicleClass, cabs]) => [vehicleClass, new DriverGrid(cabs)]));
 }
 
 /** The nearest eligible drivers who aren't taken yet. */
 function findCandidates(
-  { ride, grid, excluded }: Pick<Seeker, 'ride' | 'grid' | 'excluded'>,
+  { ride, grids }: Pick<Seeker, 'ride' | 'grids'>,
   { travelTime, candidatesMax }: MatchingContext,
 ): Pick<Seeker, 'candidates' | 'cutOff'> {
-  const accepts = (cab: Cab) => !cab.taken && !(excluded.size > 0 && excluded.has(cab.driverId));
-  const found = grid?.nearest(ride.pickup, ride.searchRadiusM, candidatesMax, accepts) ?? [];
+  const accepts = (cab: Cab) => !cab.taken && unsuitability(ride, cab, travelTime) === null;
+  const found = nearestOfAll(grids, ride, candidatesMax, accepts);
   const candidates = found
     .map((cab) => ({ cab, etaS: travelTime.etaS(cab.position, ride.pickup) }))
     .filter(({ etaS }) => etaS < Infinity)
     .sort(byEta);
   return { candidates, cutOff: found.length === candidatesMax };
+}
+
+/** Over the grids of several classes; `limit` at most. */
+function nearestOfAll(
+  grids: readonly DriverGrid<Cab>[],
+  { pickup, searchRadiusM }: WaitingRide,
+  limit: number,
+  accepts: (cab: Cab) => boolean,
+): Cab[] {
+  const found = grids.flatMap((grid) => grid.nearest(pickup, searchRadiusM, limit, accepts));
+  if (grids.length < 2) return found;
+  const byDistance = found.map((cab) => ({ cab, distanceM: greatCircleM(pickup, cab.position) }));
+  byDistance.sort((a, b) => a.distanceM - b.distanceM || a.cab.number - b.cab.number);
+  return byDistance.slice(0, limit).map(({ cab }) => cab);
 }
 
 function byEta(a: Candidate, b: Candidate): number {
@@ -222,4 +224,38 @@ function pairingsOf({ ride }: Seeker, chosen: readonly Candidate[]): Pairing[] {
     driverId: cab.driverId,
     pickupEtaS: etaS,
   }));
+}
+
+/**
+ * Why a ride found nobody: no driver within its radius, suitable ones who went to other rides, or what kept most of
+ * those near from being asked.
+ */
+export type NobodyFound = 'nobody_near' | 'taken' | Unsuitable;
+
+/** Drivers looked at near each ride that found nobody. */
+const NEAR_MAX = 50;
+
+/** For each of these rides why; `lapsed` also when that keeps only some of those near, and nobody else would do. */
+export function whyNobody(
+  rides: readonly WaitingRide[],
+  drivers: readonly DriverProfile[],
+  { travelTime }: Pick<MatchingContext, 'travelTime'>,
+): Map<string, NobodyFound> {
+  if (rides.length === 0) return new Map();
+  const grid = new DriverGrid(drivers);
+  return new Map(
+    rides.map((ride) => {
+      const near = grid.nearest(ride.pickup, ride.searchRadiusM, NEAR_MAX, () => true);
+      const reasons = near.map((driver) => unsuitability(ride, driver, travelTime));
+      return [ride.rideId, commonest(reasons)];
+    }),
+  );
+}
+
+function commonest(reasons: readonly (Unsuitable | null)[]): NobodyFound {
+  if (reasons.length === 0) return 'nobody_near';
+  if (reasons.includes(null)) return 'taken';
+  if (reasons.includes('lapsed')) return 'lapsed';
+  const counts = UNSUITABLE.map((reason) => reasons.filter((each) => each === reason).length);
+  return UNSUITABLE[counts.indexOf(Math.max(...counts))]!;
 }

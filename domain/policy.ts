@@ -22,6 +22,19 @@ export interface Policy {
   readonly searchRadiusM: number;
   readonly searchRadiusStepM: number;
   readonly searchRadiusMaxM: number;
+  /**
+   * The region's vehicle classes, from the lowest to the highest. A ride may be given a driver of the next higher class
+   * once it has waited for `higherClassAfterMs`, of the one above after twice that, and so on; of a lower one only when
+   * its rider allows it. Classes that aren't listed keep to themselves.
+   */
+  readonly vehicleClasses: readonly string[];
+  readonly higherClassAfterMs: number;
+
+  /** For how long a driver who declined a ride isn't asked for it again. */
+  readonly declinedExclusionMs: number;
+  /** The same for a driver who let its offer lapse, or never got it; ends early when the ride finds nobody else. */
+  readonly lapsedExclusionMs: number;
+
   /** Wait before a ride that found nobody is looked at again; doubles each time, up to the maximum. */
   readonly retryMs: number;
   readonly retryMaxMs: number;
@@ -59,6 +72,10 @@ export const defaultPolicy: Policy = {
   searchRadiusM: 2_000,
   searchRadiusStepM: 1_000,
   searchRadiusMaxM: 8_000,
+  vehicleClasses: [],
+  higherClassAfterMs: 60_000,
+  declinedExclusionMs: 600_000,
+  lapsedExclusionMs: 600_000,
   retryMs: 2_000,
   retryMaxMs: 15_000,
   deliveryTtlMs: 4_000,
@@ -74,7 +91,7 @@ export const defaultPolicy: Policy = {
 
 /** Bounds of each number: below or above, the value is a mistake and not a preference. */
 export const policyBounds: Readonly<
-  Record<Exclude<keyof Policy, 'matching'>, { min: number; max: number; integer: boolean }>
+  Record<Exclude<keyof Policy, 'matching' | 'vehicleClasses'>, { min: number; max: number; integer: boolean }>
 > = {
   roundIntervalMs: { min: 0, max: 60_000, integer: true },
   candidatesMax: { min: 1, max: 200, integer: true },
@@ -84,6 +101,9 @@ export const policyBounds: Readonly<
   searchRadiusM: { min: 1, max: 200_000, integer: false },
   searchRadiusStepM: { min: 0, max: 200_000, integer: false },
   searchRadiusMaxM: { min: 1, max: 200_000, integer: false },
+  higherClassAfterMs: { min: 0, max: 86_400_000, integer: true },
+  declinedExclusionMs: { min: 0, max: 86_400_000, integer: true },
+  lapsedExclusionMs: { min: 0, max: 86_400_000, integer: true },
   retryMs: { min: 10, max: 3_600_000, integer: true },
   retryMaxMs: { min: 10, max: 3_600_000, integer: true },
   deliveryTtlMs: { min: 250, max: 600_000, integer: true },
@@ -97,6 +117,9 @@ export const policyBounds: Readonly<
   speedMps: { min: 0.1, max: 100_000, integer: false },
 };
 
+export const VEHICLE_CLASS = /^[a-z0-9_-]{1,32}$/;
+export const CLASSES_MAX = 10;
+
 export interface PolicyProblem {
   readonly setting: keyof Policy;
   readonly problem: string;
@@ -107,6 +130,12 @@ export function policyProblems(policy: Policy): PolicyProblem[] {
   const problems: PolicyProblem[] = [];
   if (policy.matching !== 'nearest' && policy.matching !== 'batch') {
     problems.push({ setting: 'matching', problem: 'must be "nearest" or "batch"' });
+  }
+  const classes: unknown = policy.vehicleClasses;
+  const isClasses =
+    Array.isArray(classes) && classes.every((name) => typeof name === 'string' && VEHICLE_CLASS.test(name));
+  if (!isClasses || classes.length > CLASSES_MAX || new Set(classes).size < classes.length) {
+    problems.push({ setting: 'vehicleClasses', problem: `must be up to ${CLASSES_MAX} different vehicle classes` });
   }
   for (const setting of Object.keys(policyBounds) as (keyof typeof policyBounds)[]) {
     const { min, max, integer } = policyBounds[setting];

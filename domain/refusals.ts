@@ -11,6 +11,8 @@ export const refusals = {
     'driver_not_found',
     'busy',
     'ride_not_searching',
+    'driver_blocked',
+    'driver_excluded',
     'driver_unavailable',
     'ride_fully_offered',
   ],

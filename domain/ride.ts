@@ -3,9 +3,21 @@
  * no_drivers_available. Times are milliseconds of any one clock. `version` is +1 at every change, `events` counts what
  * its timeline tells.
  */
+import { type ExclusionCause, liftable } from './eligibility.ts';
 import type { Policy } from './policy.ts';
 import { openPlaces } from './search.ts';
 import { applied, refused, repeated, type Verdict } from './verdict.ts';
+
+export interface RideExclusion {
+  readonly driverId: string;
+  readonly cause: ExclusionCause;
+}
+
+/** How the offer to a driver ended. */
+export interface RideEnd {
+  readonly driverId: string;
+  readonly cause: ExclusionCause | 'withdrawn';
+}
 
 export interface Ride {
   readonly id: string;
@@ -26,8 +38,8 @@ export interface Ride {
   /** Waits for a match round. */
   readonly isQueued: boolean;
   readonly patienceUntilMs: number;
-  /** Aren't asked (again) for this ride. */
-  readonly excludedDriverIds: readonly string[];
+  /** What came of offers to no avail, in order; only lifting changes an entry, and none is taken out. */
+  readonly exclusions: readonly RideExclusion[];
   /** Have had the ride, and given it back. */
   readonly gaveBackDriverIds: readonly string[];
   readonly events: number;
@@ -46,7 +58,7 @@ export const requestRide = (id: string, riderId: string, patienceUntilMs: number
   emptyRounds: 0,
   isQueued: true,
   patienceUntilMs,
-  excludedDriverIds: [],
+  exclusions: [],
   gaveBackDriverIds: [],
   events: 1,
   version: 1,
@@ -77,12 +89,12 @@ export function judgeOffer(
 export const offerReceived = (ride: Ride): Ride => changed(ride, 1, {});
 
 /** Offers of this ride ended without an assignment: it is looked at again at once. */
-export function offersEnded(ride: Ride, driverIds: readonly string[], areExcluded: boolean): Ride {
+export function offersEnded(ride: Ride, ends: readonly RideEnd[], areExcluded: boolean): Ride {
   const isSearching = ride.status === 'searching';
-  return changed(ride, driverIds.length, {
-    liveOffers: isSearching ? ride.liveOffers - driverIds.length : 0,
+  return changed(ride, ends.length, {
+    liveOffers: isSearching ? ride.liveOffers - ends.length : 0,
     isQueued: isSearching,
-    excludedDriverIds: areExcluded ? [...ride.excludedDriverIds, ...driverIds] : ride.excludedDriverIds,
+    exclusions: areExcluded ? [...ride.exclusions, ...(ends as RideExclusion[])] : ride.exclusions,
   });
 }
 
@@ -117,7 +129,7 @@ export function giveBackRide(
       assignment: null,
       isQueued: true,
       patienceUntilMs: Math.max(ride.patienceUntilMs, patienceUntilMs),
-      excludedDriverIds: [...ride.excludedDriverIds, driverId],
+      exclusions: [...ride.exclusions, { driverId, cause: 'cancelled' }],
       gaveBackDriverIds: [...ride.gaveBackDriverIds, driverId],
     }),
   );
@@ -147,4 +159,14 @@ export function settleRide(ride: Ride, atMs: number, offersMax: number): Ride {
   return isOver
     ? changed(ride, 1, { status: 'no_drivers_available', isQueued: false, emptyRounds })
     : changed(ride, 0, { emptyRounds });
+}
+
+/** Nobody else is there: whoever let an offer lapse may be asked once more. */
+export function liftExclusions(ride: Ride): Ride {
+  const drivers = liftable(ride.exclusions);
+  if (ride.status !== 'searching' || !ride.isQueued || drivers.size === 0) return ride;
+  const isLifted = ({ driverId, cause }: RideExclusion): boolean =>
+    drivers.has(driverId) && (cause === 'expired' || cause === 'undeliverable');
+  const exclusions = ride.exclusions.map((each) => (isLifted(each) ? { ...each, cause: 'lifted' as const } : each));
+  return changed(ride, 1, { exclusions });
 }

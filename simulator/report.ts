@@ -16,6 +16,7 @@ export interface Verification {
   readonly facts: {
     readonly offers: Readonly<Record<string, number>>;
     readonly leasesGranted: number;
+    readonly unserved: Readonly<Record<string, number>>;
     readonly sweeperLagMs: { readonly p50: number | null; readonly p99: number | null };
   };
 }
@@ -23,7 +24,7 @@ export interface Verification {
 export type Report = ReturnType<typeof buildReport>;
 
 export function buildReport(result: SimulationResult, verification: Verification, conflicts: number) {
-  const { offers, leasesGranted, sweeperLagMs } = verification.facts;
+  const { offers, leasesGranted, sweeperLagMs, unserved } = verification.facts;
   const ended = (status: string): number => offers[status] ?? 0;
   return {
     ...result,
@@ -35,6 +36,8 @@ export function buildReport(result: SimulationResult, verification: Verification
       withdrawn: ended('withdrawn'),
       undeliverable: ended('undeliverable'),
     },
+    /** Rides that found no driver, by what kept the drivers near them. */
+    unserved,
     leases: { granted: leasesGranted, conflicts, sweeperLagMs },
     verify: { checked: verification.checked, violations: verification.violations },
   };
@@ -78,6 +81,9 @@ export function formatReport(report: Report, verification: Verification): string
       '',
       `${rides.completed} completed, ${rides.cancelled} cancelled, ${rides.noDriversAvailable} found no driver, ${rides.open} open`,
     ],
+    ...(Object.keys(report.unserved).length > 0
+      ? [['found no driver', list(report.unserved)] as [string, string]]
+      : []),
     ['offers', list(offers)],
     ['request → offer', percentiles(latencyMs.requestToOffer)],
     ['request → assigned', percentiles(latencyMs.requestToAssigned)],

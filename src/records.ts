@@ -39,6 +39,9 @@ export interface RideRecord {
   readonly riderId: string;
   readonly status: RideStatus;
   readonly vehicleClass: string;
+  readonly seats: number;
+  readonly attributes: string[];
+  readonly acceptsLowerClass: boolean;
   readonly pickup: Point;
   readonly dropoff: Point;
   readonly requestedAt: string;
@@ -79,6 +82,10 @@ export interface DriverSnapshot {
   readonly region: number;
   readonly status: DriverStatus;
   readonly vehicleClass: string;
+  readonly seats: number;
+  readonly attributes: string[];
+  readonly maxPickupM: number | null;
+  readonly shiftEndsAt: string | null;
   readonly position: Point | null;
   readonly positionAt: string | null;
   readonly fence: number;
@@ -237,15 +244,16 @@ export async function findPairing(
   return row === undefined ? null : { ...routeOf(row), position: positionOf(row) };
 }
 
-const rideColumns = (sql: Sql) => sql`r.id, r.rider_id, r.status, r.vehicle_class,
-  r.pickup_lat, r.pickup_lng, r.dropoff_lat, r.dropoff_lng, r.requested_at, r.patience_until, r.offers_made,
+const rideColumns = (sql: Sql) => sql`r.id, r.rider_id, r.status, r.vehicle_class, r.seats, r.attributes,
+  r.accepts_lower_class,  r.pickup_lat, r.pickup_lng, r.dropoff_lat, r.dropoff_lng, r.requested_at, r.patience_until, r.offers_made,
   r.ended_at, r.cancel_source, r.cancel_reason, r.cancel_phase, r.policy_version, r.version, r.updated_at,
   a.driver_id, a.offer_id, a.fence::float8, a.assigned_at`;
 
 const joinAssignment = (sql: Sql) =>
   sql`left join assignments a on a.region = r.region and a.offer_id = r.assigned_offer_id`;
 
-const driverColumns = (sql: Sql) => sql`d.region, d.driver_id, d.status, d.vehicle_class, d.fence::float8,
+const driverColumns = (sql: Sql) => sql`d.region, d.driver_id, d.status, d.vehicle_class, d.seats,
+  d.attributes, d.max_pickup_m, d.shift_ends_at, d.fence::float8,
   d.version::float8, d.updated_at, p.lat, p.lng, p.position_at, d.leased_to_ride_id as ride_id, d.offer_id,
   d.lease_token, d.lease_received_at, ${remainingMs(sql)} as expires_in_ms, o.pickup_eta_s, r.status as ride_status,
   r.pickup_lat, r.pickup_lng, r.dropoff_lat, r.dropoff_lng, a.assigned_at`;
@@ -279,6 +287,9 @@ interface RideRow extends RouteRow {
   readonly rider_id: string;
   readonly status: RideStatus;
   readonly vehicle_class: string;
+  readonly seats: number;
+  readonly attributes: string[];
+  readonly accepts_lower_class: boolean;
   readonly requested_at: Date;
   readonly patience_until: Date;
   readonly offers_made: number;
@@ -311,6 +322,10 @@ interface DriverRow extends RouteRow, PositionRow {
   readonly driver_id: string;
   readonly status: DriverStatus;
   readonly vehicle_class: string;
+  readonly seats: number;
+  readonly attributes: string[];
+  readonly max_pickup_m: number | null;
+  readonly shift_ends_at: Date | null;
   readonly fence: number;
   readonly version: number;
   readonly updated_at: Date;
@@ -357,6 +372,9 @@ function rideRecord(row: RideRow, region: RegionName): RideRecord {
     riderId: row.rider_id,
     status: row.status,
     vehicleClass: row.vehicle_class,
+    seats: row.seats,
+    attributes: row.attributes,
+    acceptsLowerClass: row.accepts_lower_class,
     ...routeOf(row),
     requestedAt: row.requested_at.toISOString(),
     patienceUntil: row.patience_until.toISOString(),
@@ -388,6 +406,10 @@ function snapshotOf(row: DriverRow): DriverSnapshot {
     region: row.region,
     status: row.status,
     vehicleClass: row.vehicle_class,
+    seats: row.seats,
+    attributes: row.attributes,
+    maxPickupM: row.max_pickup_m,
+    shiftEndsAt: row.shift_ends_at === null ? null : row.shift_ends_at.toISOString(),
     position: positionOf(row),
     positionAt: row.position_at === null ? null : row.position_at.toISOString(),
     fence: row.fence,

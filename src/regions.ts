@@ -1,7 +1,7 @@
 /** Regions and their policies, as the processes know them: read once, and looked at again every two seconds while used. */
 import { and, eq } from 'drizzle-orm';
 import type { Point } from '../domain/geo.ts';
-import type { Policy } from '../domain/policy.ts';
+import { defaultPolicy, type Policy } from '../domain/policy.ts';
 import type { Database } from './database/connection.ts';
 import { policies, regions } from './database/schema.ts';
 
@@ -56,8 +56,9 @@ export class Regions {
       .from(policies)
       .where(and(eq(policies.region, number), eq(policies.version, version)));
     if (row === undefined) throw new Error(`policy ${key} isn't in the database`);
-    this.#policies.set(key, row.document);
-    return row.document;
+    const policy = withDefaults(row.document);
+    this.#policies.set(key, policy);
+    return policy;
   }
 
   /** What this process changed itself is seen by it at once. */
@@ -96,7 +97,7 @@ export class Regions {
       center: { lat: region.centerLat, lng: region.centerLng },
       radiusM: region.radiusM,
       policyVersion: region.policyVersion,
-      policy,
+      policy: withDefaults(policy),
     }));
     this.#byNumber = new Map(known.map((region) => [region.number, region]));
     this.#byId = new Map(known.map((region) => [region.id, region]));
@@ -104,3 +105,6 @@ export class Regions {
     this.#readAtMs = readAtMs;
   }
 }
+
+/** A version that was saved before a setting existed runs under its default. */
+const withDefaults = (document: Policy): Policy => ({ ...defaultPolicy, ...document });

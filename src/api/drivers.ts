@@ -12,10 +12,30 @@ import { cursorOf, pageOf, pageQuery } from './requests.ts';
 import * as schemas from './schemas.ts';
 
 const DEFAULT_VEHICLE_CLASS = 'economy';
+const MAX_PICKUP_MAX_M = 500_000;
 
 const DriverProfile = z
-  .strictObject({ regionId: schemas.FleetId, vehicleClass: schemas.VehicleClass.optional() })
+  .strictObject({
+    regionId: schemas.FleetId,
+    vehicleClass: schemas.VehicleClass.optional(),
+    seats: schemas.Seats.optional(),
+    attributes: schemas.Attributes.optional().meta({
+      description: 'What rides may ask for, in the fleet’s own words.',
+    }),
+    maxPickupM: z
+      .number()
+      .positive()
+      .max(MAX_PICKUP_MAX_M)
+      .nullable()
+      .optional()
+      .meta({ description: 'The longest way to a pickup, great circle; null: any.' }),
+    shiftEndsAt: schemas.Time.nullable()
+      .optional()
+      .meta({ description: 'No trip is offered that wouldn’t be over by then; null: no set end.' }),
+  })
   .meta({ id: 'DriverProfile', examples: [{ regionId: 'nyc', vehicleClass: 'economy' }] });
+
+type DriverProfile = z.infer<typeof DriverProfile>;
 
 export function driverRoutes(app: App, deps: ApiDeps): void {
   putDriver(app, deps);
@@ -35,8 +55,9 @@ function putDriver(app: App, deps: ApiDeps): void {
         tags: ['drivers'],
         summary: 'Register a driver, or change the profile',
         description:
-          'A new driver is offline, and of class `economy` unless it is given. The region changes only while ' +
-          'offline, and the driver keeps the fence; the class only while no ride holds the driver.',
+          'A new driver is offline, of class `economy` and with 4 seats unless they are given. What is left out stays as ' +
+          'it is. The region changes only while offline, and the driver keeps the fence; the class only while no ride ' +
+          'holds the driver.',
         params: schemas.FleetIdParams,
         body: DriverProfile,
         response: { 200: schemas.Driver, 201: schemas.Driver },
@@ -46,10 +67,10 @@ function putDriver(app: App, deps: ApiDeps): void {
         problems: ['wrong_driver', 'region_not_found', 'driver_not_offline', 'driver_held'],
       },
     },
-    async ({ params: { id }, body: { regionId, vehicleClass }, identity }, reply) => {
+    async ({ params: { id }, body, identity }, reply) => {
       ownOnly(identity, id);
-      const region = await regionById(deps.regions, regionId);
-      const isNew = await saveDriver(deps.database.cold, id, region.number, vehicleClass ?? null);
+      const region = await regionById(deps.regions, body.regionId);
+      const isNew = await saveDriver(deps.database.cold, id, region.number, body);
       return reply.code(isNew ? 201 : 200).send(await readDriver(deps, id, identity));
     },
   );
@@ -211,27 +232,55 @@ function driverAsSeenBy({ role }: Identity, snapshot: DriverSnapshot, region: Re
  * Whether the driver is new. Of two calls at once the second waits for the first: both begin with the driver's row.
  * What must hold of the driver's state is in the WHERE of the statement that changes it.
  */
-function saveDriver(sql: Sql, id: string, region: number, vehicleClass: string | null): Promise<boolean> {
+function saveDriver(sql: Sql, id: string, region: number, profile: DriverProfile): Promise<boolean> {
   return sql.begin(async (transaction) => {
-    const newClass = vehicleClass ?? DEFAULT_VEHICLE_CLASS;
+    const newClass = profile.vehicleClass ?? DEFAULT_VEHICLE_CLASS;
     const made = await transaction`
       insert into drivers (id, region, vehicle_class) values (${id}, ${region}, ${newClass}) on conflict do nothing`;
     if (made.count === 1) {
       await transaction`insert into driver_state (region, driver_id, status, vehicle_class, updated_at)
         values (${region}, ${id}, 'offline', ${newClass}, clock_timestamp())`;
+      await changePreferences(transaction, id, region, profile);
       return true;
     }
     const [known] = await transaction<{ region: number; vehicle_class: string }[]>`
       select region, vehicle_class from drivers where id = ${id} for no key update`;
     const current = { region: known!.region, vehicleClass: known!.vehicle_class };
-    const next = { region, vehicleClass: vehicleClass ?? current.vehicleClass };
-    if (next.region === current.region && next.vehicleClass === current.vehicleClass) return false;
+    const next = { region, vehicleClass: profile.vehicleClass ?? current.vehicleClass };
     if (next.region !== current.region) await moveDriver(transaction, id, current.region, next);
-    else await changeClass(transaction, id, next);
-    await transaction`update drivers set region = ${next.region}, vehicle_class = ${next.vehicleClass},
-      version = version + 1, updated_at = now() where id = ${id}`;
+    else if (next.vehicleClass !== current.vehicleClass) await changeClass(transaction, id, next);
+    if (next.region !== current.region || next.vehicleClass !== current.vehicleClass) {
+      await transaction`update drivers set region = ${next.region}, vehicle_class = ${next.vehicleClass},
+        version = version + 1, updated_at = now() where id = ${id}`;
+    }
+    await changePreferences(transaction, id, region, profile);
     return false;
   });
+}
+
+/** What counts from the next match round on, whatever the driver is doing now. */
+async function changePreferences(
+  transaction: TransactionSql,
+  id: string,
+  region: number,
+  { seats, attributes, maxPickupM, shiftEndsAt }: DriverProfile,
+): Promise<void> {
+  const wanted = {
+    ...(seats !== undefined && { seats }),
+    ...(attributes !== undefined && { attributes }),
+    ...(maxPickupM !== undefined && { max_pickup_m: maxPickupM }),
+    ...(shiftEndsAt !== undefined && { shift_ends_at: shiftEndsAt }),
+  };
+  const columns = Object.keys(wanted) as (keyof typeof wanted)[];
+  if (columns.length === 0) return;
+  // Repeated, it changes nothing.
+  await transaction`update driver_state set ${transaction(wanted, columns)}, version = version + 1,
+      updated_at = greatest(clock_timestamp(), updated_at)
+    where region = ${region} and driver_id = ${id} and (
+      seats is distinct from coalesce(${seats ?? null}::smallint, seats)
+      or attributes is distinct from coalesce(${attributes ?? null}::text[], attributes)
+      or ${maxPickupM === undefined ? 0 : 1}::int = 1 and max_pickup_m is distinct from ${maxPickupM ?? null}::real
+      or ${shiftEndsAt === undefined ? 0 : 1}::int = 1 and shift_ends_at is distinct from ${shiftEndsAt ?? null}::timestamptz)`;
 }
 
 interface Placement {
@@ -244,13 +293,16 @@ async function moveDriver(transaction: TransactionSql, id: string, from: number,
   const moved = await transaction`
     with gone as (
       delete from driver_state where region = ${from} and driver_id = ${id} and status = 'offline'
-      returning fence, version, updated_at
+      returning *
     )
-    insert into driver_state (region, driver_id, status, vehicle_class, fence, version, updated_at)
-    select ${to.region}, ${id}, 'offline', ${to.vehicleClass}, fence, version + 1, greatest(clock_timestamp(), updated_at)
+    insert into driver_state (region, driver_id, status, vehicle_class, seats, attributes, max_pickup_m, shift_ends_at,
+      fence, version, updated_at)
+    select ${to.region}, ${id}, 'offline', ${to.vehicleClass}, seats, attributes, max_pickup_m, shift_ends_at,
+      fence, version + 1, greatest(clock_timestamp(), updated_at)
     from gone`;
   if (moved.count === 0) throw new ApiProblem('driver_not_offline');
   await transaction`delete from driver_presence where region = ${from} and driver_id = ${id}`;
+  await transaction`update rider_driver_blocks set region = ${to.region} where region = ${from} and driver_id = ${id}`;
 }
 
 async function changeClass(

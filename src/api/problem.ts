@@ -45,6 +45,8 @@ export const problems = {
   ride_in_progress: { status: 409, title: 'The rider is in the car' },
   ride_over: { status: 409, title: 'The ride is over' },
   wrong_phase: { status: 409, title: 'The ride hasn’t reached the step before this one' },
+  driver_blocked: { status: 409, title: 'This rider and this driver aren’t brought together' },
+  driver_excluded: { status: 409, title: 'The driver isn’t asked for this ride again' },
   driver_unavailable: { status: 409, title: 'The driver isn’t available' },
   driver_assigned: { status: 409, title: 'The driver has a ride to finish' },
   driver_not_offline: { status: 409, title: 'A driver changes region only while offline' },

@@ -1,9 +1,10 @@
+import { isDeepStrictEqual } from 'node:util';
 import { z } from 'zod';
-import { defaultPolicy, policyBounds, policyProblems, type Policy } from '../../domain/policy.ts';
+import { CLASSES_MAX, defaultPolicy, policyBounds, policyProblems, type Policy } from '../../domain/policy.ts';
 import type { Sql } from '../database/connection.ts';
 import { regionById, type ApiDeps, type App } from './context.ts';
 import { ApiProblem } from './problem.ts';
-import { FleetId, FleetIdParams, Point } from './schemas.ts';
+import { FleetId, FleetIdParams, Point, VehicleClass } from './schemas.ts';
 
 const RADIUS_MAX_M = 500_000;
 
@@ -32,7 +33,15 @@ const settings = Object.fromEntries(
     z.number().meta({ minimum: min, maximum: max, ...(integer && { type: 'integer' }) }),
   ]),
 ) as Record<keyof typeof policyBounds, z.ZodNumber>;
-const PolicySettings = z.strictObject({ matching: z.enum(['nearest', 'batch']), ...settings });
+const PolicySettings = z.strictObject({
+  matching: z.enum(['nearest', 'batch']),
+  vehicleClasses: z
+    .array(VehicleClass)
+    .max(CLASSES_MAX)
+    .readonly()
+    .meta({ description: 'From the lowest to the highest; a ride may be given a higher one in time.' }),
+  ...settings,
+});
 
 const PolicyBody = PolicySettings.partial()
   .extend({
@@ -212,7 +221,7 @@ function savePolicy(
 function changed(policy: Policy, change: PolicyChange['change']): Policy {
   const changedTo = { ...policy, ...change } as Policy;
   const names = Object.keys(changedTo) as (keyof Policy)[];
-  if (names.every((name) => changedTo[name] === policy[name])) return policy;
+  if (names.every((name) => isDeepStrictEqual(changedTo[name], policy[name]))) return policy;
   const errors = policyProblems(changedTo).map(({ setting, problem }) => ({
     path: `body.${setting}`,
     message: problem,

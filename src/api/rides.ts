@@ -22,6 +22,9 @@ const RideRequest = z
     pickup: schemas.Point,
     dropoff: schemas.Point,
     vehicleClass: schemas.VehicleClass.default(DEFAULT_VEHICLE_CLASS),
+    seats: schemas.Seats.default(1),
+    attributes: schemas.Attributes.default([]).meta({ description: 'What the driver has to offer, all of it.' }),
+    acceptsLowerClass: z.boolean().default(false).meta({ description: 'Also a vehicle of a lower class will do.' }),
   })
   .meta({
     id: 'RideRequest',
@@ -78,6 +81,9 @@ function requestRide(app: App, { database, regions, leasing }: ApiDeps): void {
         rideId: newId(region.number),
         riderId: body.riderId,
         vehicleClass: body.vehicleClass,
+        seats: body.seats,
+        attributes: body.attributes,
+        acceptsLowerClass: body.acceptsLowerClass,
         pickup: body.pickup,
         dropoff: body.dropoff,
         policyVersion: region.policyVersion,
@@ -101,14 +107,17 @@ function checkPickup(region: Region, { pickup }: RideRequest): void {
   });
 }
 
-const askedOf = ({ regionId, riderId, pickup, dropoff, vehicleClass }: RideRequest): (string | number)[] => [
+const askedOf = ({ regionId, riderId, pickup, dropoff, ...needs }: RideRequest): (string | number)[] => [
   regionId,
   riderId,
   pickup.lat,
   pickup.lng,
   dropoff.lat,
   dropoff.lng,
-  vehicleClass,
+  needs.vehicleClass,
+  needs.seats,
+  needs.attributes.join(','),
+  String(needs.acceptsLowerClass),
 ];
 
 /** What the records say of a ride that was just made, without asking them. */
@@ -119,6 +128,9 @@ function newRide(region: Region, ride: NewRide, requestedAt: Date): RideRecord {
     riderId: ride.riderId,
     status: 'searching',
     vehicleClass: ride.vehicleClass,
+    seats: ride.seats,
+    attributes: [...ride.attributes],
+    acceptsLowerClass: ride.acceptsLowerClass,
     pickup: ride.pickup,
     dropoff: ride.dropoff,
     requestedAt: requestedAt.toISOString(),

@@ -34,6 +34,20 @@ export const VehicleClass = z
   .regex(/^[a-z0-9_-]{1,32}$/, 'must be 1–32 of a–z, 0–9, _ and -')
   .meta({ examples: ['economy'] });
 
+export const Seats = z
+  .int()
+  .min(1)
+  .max(100)
+  .meta({ description: 'For how many riders.', examples: [2] });
+
+export const Attributes = z
+  .array(z.string().regex(/^[a-z0-9_-]{1,32}$/, 'must be 1–32 of a–z, 0–9, _ and -'))
+  .max(20)
+  .transform((names) => [...new Set(names)].toSorted())
+  .meta({ examples: [['wheelchair', 'pet']] });
+/** As it is kept: in order, each once. */
+const KeptAttributes = z.array(z.string());
+
 export const ReasonCode = z
   .string()
   .regex(/^[a-z0-9_]{1,64}$/, 'must be 1–64 of a–z, 0–9 and _')
@@ -69,6 +83,9 @@ export const Ride = z
     riderId: FleetId,
     status: RideStatus,
     vehicleClass: VehicleClass,
+    seats: z.int(),
+    attributes: KeptAttributes,
+    acceptsLowerClass: z.boolean(),
     pickup: Point,
     dropoff: Point,
     requestedAt: Time,
@@ -128,6 +145,10 @@ export const Driver = z
     regionId: FleetId,
     status: DriverStatus,
     vehicleClass: VehicleClass,
+    seats: z.int(),
+    attributes: KeptAttributes,
+    maxPickupM: z.number().nullable(),
+    shiftEndsAt: Time.nullable(),
     position: Point.nullable(),
     positionAt: Time.nullable(),
     fence: Fence,

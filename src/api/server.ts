@@ -10,6 +10,7 @@ import { createLeasing } from '../leasing/leasing.ts';
 import { createMetrics } from '../ops/metrics.ts';
 import { Regions } from '../regions.ts';
 import { DatabaseLeases } from '../resource-leases/database-leases.ts';
+import { blockRoutes } from './blocks.ts';
 import type { ApiDeps, App } from './context.ts';
 import { driverRoutes } from './drivers.ts';
 import { leaseRoutes } from './leases.ts';
@@ -83,6 +84,7 @@ function versionOne(v1: App, deps: ApiDeps): void {
   regionRoutes(v1, deps);
   rideRoutes(v1, deps);
   driverRoutes(v1, deps);
+  blockRoutes(v1, deps);
   offerRoutes(v1, deps);
   leaseRoutes(v1, deps);
   webhookRoutes(v1, deps);

@@ -11,6 +11,12 @@ export interface Region {
 export interface DriverProfile {
   readonly regionId: string;
   readonly vehicleClass?: string;
+  readonly seats?: number;
+  readonly attributes?: readonly string[];
+  /** Metres; null: any. */
+  readonly maxPickupM?: number | null;
+  /** ISO 8601; null: no set end. */
+  readonly shiftEndsAt?: string | null;
 }
 
 export interface Driver {

@@ -8,6 +8,11 @@ export interface RideRequest {
   readonly pickup: Position;
   readonly dropoff: Position;
   readonly vehicleClass?: string;
+  /** 1 unless given. */
+  readonly seats?: number;
+  /** What the driver has to offer, all of it. */
+  readonly attributes?: readonly string[];
+  readonly acceptsLowerClass?: boolean;
 }
 
 /** One thing that happened to a ride, in order from 1; null for what its type doesn't have. */

@@ -8,6 +8,7 @@
 import { sql } from 'drizzle-orm';
 import {
   bigint,
+  boolean,
   check,
   customType,
   doublePrecision,
@@ -92,6 +93,17 @@ export const driverState = pgTable(
     /** `offline`, `available`, `leased`, `assigned`. */
     status: text('status').notNull(),
     vehicleClass: text('vehicle_class').notNull(),
+    /** For how many riders there is room. */
+    seats: smallint('seats').notNull().default(4),
+    /** What a ride may ask for: `wheelchair`, `pet`, … in the fleet's own words. */
+    attributes: text('attributes')
+      .array()
+      .notNull()
+      .default(sql`'{}'::text[]`),
+    /** The longest way to a pickup that the driver takes, great circle; null: any. */
+    maxPickupM: real('max_pickup_m'),
+    /** No trip is offered that wouldn't be over by then; null: the shift has no set end. */
+    shiftEndsAt: moment('shift_ends_at'),
     /** The ride that holds the driver: while leased, and on while assigned. */
     leasedToRideId: uuid('leased_to_ride_id'),
     /** The offer whose term this is: while leased, and on while assigned. */
@@ -182,11 +194,27 @@ export const rides = pgTable(
     /** Offers out now, and in all. */
     liveOffers: smallint('live_offers').notNull().default(0),
     offersMade: smallint('offers_made').notNull().default(0),
-    /** Drivers who aren't offered this ride (again): they declined, let it lapse, or cancelled. */
+    seats: smallint('seats').notNull().default(1),
+    /** What the driver has to offer, all of it. */
+    attributes: text('attributes')
+      .array()
+      .notNull()
+      .default(sql`'{}'::text[]`),
+    acceptsLowerClass: boolean('accepts_lower_class').notNull().default(false),
+    /** Drivers who had an offer of this ride that came to nothing, in order; never taken out again. */
     excludedDriverIds: text('excluded_driver_ids')
       .array()
       .notNull()
       .default(sql`'{}'::text[]`),
+    /** Of each why: `declined`, `expired`, `undeliverable`, `cancelled`, or `lifted`: it keeps the driver no more. */
+    excludedAs: text('excluded_as')
+      .array()
+      .notNull()
+      .default(sql`'{}'::text[]`),
+    excludedAt: moment('excluded_at')
+      .array()
+      .notNull()
+      .default(sql`'{}'::timestamptz[]`),
     assignedDriverId: text('assigned_driver_id'),
     assignedOfferId: uuid('assigned_offer_id'),
     endedAt: moment('ended_at'),
@@ -215,6 +243,10 @@ export const rides = pgTable(
       'rides_ended',
       sql`(${t.status} in ('completed', 'cancelled', 'no_drivers_available')) = (${t.endedAt} is not null)`,
     ),
+    check(
+      'rides_exclusions',
+      sql`cardinality(${t.excludedDriverIds}) = cardinality(${t.excludedAs}) and cardinality(${t.excludedAs}) = cardinality(${t.excludedAt})`,
+    ),
     check('rides_queued_only_while_searching', sql`${t.queueAt} is null or ${t.status} = 'searching'`),
     check('rides_offers_only_while_searching', sql`${t.liveOffers} = 0 or ${t.status} = 'searching'`),
     check(
@@ -231,6 +263,19 @@ export const rides = pgTable(
       sql`(${t.status} = 'cancelled') = (${t.cancelSource} is not null) and (${t.cancelSource} is null) = (${t.cancelReason} is null) and (${t.cancelSource} is null) = (${t.cancelPhase} is null) and (${t.cancelSource} is null or ${t.cancelSource} in ('rider', 'driver', 'operator', 'system'))`,
     ),
   ],
+);
+
+/** Riders and drivers who aren't brought together, in the driver's region. */
+export const riderDriverBlocks = pgTable(
+  'rider_driver_blocks',
+  {
+    region: smallint('region').notNull(),
+    riderId: text('rider_id').notNull(),
+    driverId: text('driver_id').notNull(),
+    createdAt: moment('created_at').notNull().defaultNow(),
+    createdBy: text('created_by').notNull(),
+  },
+  (t) => [primaryKey({ columns: [t.region, t.riderId, t.driverId] })],
 );
 
 /**

@@ -4,7 +4,8 @@
  * killed at any line and two may run at once: what one leases, the other is refused.
  */
 import { cellsWithin } from '../../domain/geo.ts';
-import { matchings, type Pairing, type WaitingRide } from '../../domain/matching.ts';
+import { type Exclusion, excludedDrivers, liftable, vehicleClassesFor } from '../../domain/eligibility.ts';
+import { matchings, type NobodyFound, type Pairing, type WaitingRide, whyNobody } from '../../domain/matching.ts';
 import { openPlaces, retryWaitMs, searchRadiusM } from '../../domain/search.ts';
 import { greatCircleTravelTime } from '../../domain/travel-time.ts';
 import type { Policy } from '../../domain/policy.ts';
@@ -39,8 +40,12 @@ export interface RoundOutcome {
 interface Due {
   readonly ride: transitions.DueRide;
   readonly policy: Policy;
-  readonly places: number;
+  readonly exclusions: readonly Exclusion[];
+  readonly waiting: WaitingRide;
 }
+
+/** Of a ride without a pair: why, or that there was nothing to look for. */
+type Found = ReadonlyMap<string, NobodyFound>;
 
 export async function runRound(deps: RoundDeps, region: Region): Promise<RoundOutcome> {
   await deps.leasing.expire(region.number);
@@ -49,25 +54,15 @@ export async function runRound(deps: RoundDeps, region: Region): Promise<RoundOu
     return { looked: 0, offered: 0, givenUp: 0, nextInMs: await transitions.nextRideDueInMs(deps.sql, region.number) };
   }
   const due = await Promise.all(
-    rows.map(async (ride): Promise<Due> => {
-      const policy = await deps.regions.policy(region.number, ride.policy_version);
-      const places = ride.patience_left_ms > 0 ? openPlaces(policy, ride.live_offers, ride.offers_made) : 0;
-      return { ride, policy, places };
-    }),
+    rows.map(async (ride) => dueRide(ride, await deps.regions.policy(region.number, ride.policy_version))),
   );
-  const pairings = await findPairings(
-    deps,
-    region,
-    due.filter(({ places }) => places > 0),
-  );
+  const { pairings, nobody } = await findPairings(deps, region, due);
   await deps.faults.beforeLease(region.policy.deliveryTtlMs);
   const leased = await leasePairings(deps, region, due, pairings);
-  const givenUp = await settle(
-    deps,
-    region,
-    due.filter(({ ride }) => !leased.contested.has(ride.ride_id)),
-  );
-  const isMore = rows.length === ROUND_RIDES_MAX || leased.contested.size > 0;
+  const lifted = await lift(deps, region, due, nobody);
+  const left = due.filter(({ ride }) => !leased.contested.has(ride.ride_id) && !lifted.has(ride.ride_id));
+  const givenUp = await settle(deps, region, left, nobody);
+  const isMore = rows.length === ROUND_RIDES_MAX || leased.contested.size + lifted.size > 0;
   return {
     looked: rows.length,
     offered: leased.count,
@@ -76,28 +71,42 @@ export async function runRound(deps: RoundDeps, region: Region): Promise<RoundOu
   };
 }
 
-async function findPairings({ sql }: RoundDeps, region: Region, due: readonly Due[]): Promise<Pairing[]> {
-  if (due.length === 0) return [];
-  const rides = due.map(({ ride, policy, places }): WaitingRide => ({
+function dueRide(ride: transitions.DueRide, policy: Policy): Due {
+  const exclusions = ride.excluded_driver_ids.map((driverId, i) => ({
+    driverId,
+    cause: ride.excluded_as[i]!,
+    ageMs: ride.excluded_ages_ms[i]!,
+  }));
+  const own = { vehicleClass: ride.vehicle_class, acceptsLowerClass: ride.accepts_lower_class };
+  const waiting = {
     rideId: ride.ride_id,
     pickup: { lat: ride.pickup_lat, lng: ride.pickup_lng },
-    vehicleClass: ride.vehicle_class,
+    dropoff: { lat: ride.dropoff_lat, lng: ride.dropoff_lng },
+    vehicleClasses: vehicleClassesFor(own, policy, ride.waited_ms),
+    seats: ride.seats,
+    attributes: ride.attributes,
+    excluded: excludedDrivers(exclusions, ride.blocked_driver_ids, policy),
     searchRadiusM: searchRadiusM(policy, ride.empty_rounds),
-    excludedDriverIds: ride.excluded_driver_ids,
-    places,
+    places: ride.patience_left_ms > 0 ? openPlaces(policy, ride.live_offers, ride.offers_made) : 0,
     queuedAtMs: ride.requested_at_ms,
-  }));
-  const drivers = await transitions.availableDrivers(
-    sql,
-    region.number,
-    cellsAround(rides),
-    region.policy.positionStaleMs,
-  );
-  if (drivers.length === 0) return [];
-  return matchings[region.policy.matching](rides, drivers, {
-    travelTime: greatCircleTravelTime(region.policy),
-    candidatesMax: region.policy.candidatesMax,
-  });
+  };
+  return { ride, policy, exclusions, waiting };
+}
+
+async function findPairings(
+  { sql }: RoundDeps,
+  region: Region,
+  due: readonly Due[],
+): Promise<{ pairings: Pairing[]; nobody: Found }> {
+  const rides = due.map(({ waiting }) => waiting);
+  const { positionStaleMs, matching, candidatesMax } = region.policy;
+  const drivers = await transitions.availableDrivers(sql, region.number, cellsAround(rides), positionStaleMs);
+  const context = { travelTime: greatCircleTravelTime(region.policy), candidatesMax };
+  const seeking = rides.filter(({ places }) => places > 0);
+  const pairings = drivers.length === 0 ? [] : matchings[matching](seeking, drivers, context);
+  const paired = new Set(pairings.map(({ rideId }) => rideId));
+  const without = rides.filter(({ rideId }) => !paired.has(rideId));
+  return { pairings, nobody: whyNobody(without, drivers, context) };
 }
 
 /** The cells in which a driver may be near enough to any of the rides; null: too many to name. */
@@ -126,14 +135,9 @@ async function leasePairings(
   for (const [policyVersion, set] of byVersion) {
     const { policy } = byRide.get(set[0]!.rideId)!;
     const asks = set.map(({ rideId, driverId, pickupEtaS }) => {
-      const { ride } = byRide.get(rideId)!;
-      return {
-        rideId,
-        driverId,
-        pickupEtaS,
-        pickup: { lat: ride.pickup_lat, lng: ride.pickup_lng },
-        dropoff: { lat: ride.dropoff_lat, lng: ride.dropoff_lng },
-      };
+      const { waiting, exclusions } = byRide.get(rideId)!;
+      const { pickup, dropoff } = waiting;
+      return { rideId, driverId, pickupEtaS, pickup, dropoff, seenExclusions: exclusions.length };
     });
     for (const outcome of await leasing.offer(
       region.number,
@@ -148,19 +152,51 @@ async function leasePairings(
   return { count, contested };
 }
 
+/** Rides whom only lapsed offers keep from the drivers near them may ask those again; which. */
+async function lift(
+  { sql, metrics }: RoundDeps,
+  region: Region,
+  due: readonly Due[],
+  nobody: Found,
+): Promise<Set<string>> {
+  const dry = due.filter(
+    ({ ride, waiting, exclusions }) =>
+      waiting.places > 0 && nobody.get(ride.ride_id) === 'lapsed' && liftable(exclusions).size > 0,
+  );
+  if (dry.length === 0) return new Set();
+  const lifted = await transitions.liftExclusions(
+    sql,
+    region.number,
+    dry.map(({ ride }) => ride.ride_id),
+  );
+  metrics.exclusionsLifted.inc(lifted.reduce((sum, each) => sum + each.lifted, 0));
+  return new Set(lifted.map(({ ride_id }) => ride_id));
+}
+
 /** Puts rides back, or gives them up; those that now hold all the offers they may are left alone by the database. */
-async function settle({ sql, metrics }: RoundDeps, region: Region, due: readonly Due[]): Promise<number> {
+async function settle(
+  { sql, metrics }: RoundDeps,
+  region: Region,
+  due: readonly Due[],
+  nobody: Found,
+): Promise<number> {
   let givenUp = 0;
   for (const set of Map.groupBy(due, ({ ride }) => ride.policy_version).values()) {
     const { policy } = set[0]!;
     const rides = set.map(({ ride }) => ({
       rideId: ride.ride_id,
       waitMs: retryWaitMs(policy, ride.empty_rounds, ride.patience_left_ms),
+      // Of a ride with a pair nobody asks: it holds an offer, and is left alone.
+      reason: nobody.get(ride.ride_id) ?? 'taken',
     }));
     const settled = await transitions.settleRides(sql, region.number, rides, {
       offersMax: policy.offersMax,
       recoveryMs: policy.positionStaleMs,
     });
+    for (const { given_up, reason } of settled) {
+      if (given_up) metrics.ridesGivenUp.inc({ reason });
+      else metrics.emptyLooks.inc({ reason });
+    }
     const over = settled.filter(({ given_up }) => given_up).length;
     metrics.countTransition('give_up', 'applied', over);
     givenUp += over;

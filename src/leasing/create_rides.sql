@@ -1,7 +1,7 @@
 -- → searching. Keys go in first, in sorted order, so that two sets can't wait for each other in a circle; a ride is
 -- made only for a key that is new (or older than a day), and a repetition is answered with the ride made then.
 create or replace function create_rides(
-  p_region smallint, p_ride_ids uuid[], p_rider_ids text[], p_vehicle_classes text[],
+  p_region smallint, p_ride_ids uuid[], p_rider_ids text[], p_vehicle_classes text[], p_seats smallint[], p_attributes text[], p_accept_lower_class text[],
   p_pickup_lats float8[], p_pickup_lngs float8[], p_dropoff_lats float8[], p_dropoff_lngs float8[],
   p_subjects text[], p_keys text[], p_request_hashes text[], p_policy_versions int[], p_patience_ms int[])
 returns table (ord int, refused text, replayed boolean, ride_id uuid, requested_at timestamptz)
@@ -25,16 +25,17 @@ begin
   return query
   with asked as (
     select a.*, coalesce(k.result_id, a.ride_id) as result_id, k.request_hash <> decode(a.request_hash, 'hex') as reused
-    from unnest(p_ride_ids, p_rider_ids, p_vehicle_classes, p_pickup_lats, p_pickup_lngs, p_dropoff_lats, p_dropoff_lngs,
+    from unnest(p_ride_ids, p_rider_ids, p_vehicle_classes, p_seats, p_attributes, p_accept_lower_class, p_pickup_lats, p_pickup_lngs, p_dropoff_lats, p_dropoff_lngs,
       p_subjects, p_keys, p_request_hashes, p_policy_versions, p_patience_ms) with ordinality
-      a(ride_id, rider_id, vehicle_class, pickup_lat, pickup_lng, dropoff_lat, dropoff_lng, subject, key, request_hash, policy_version, patience_ms, ord)
+      a(ride_id, rider_id, vehicle_class, seats, attributes, accepts_lower_class, pickup_lat, pickup_lng, dropoff_lat, dropoff_lng, subject, key, request_hash, policy_version, patience_ms, ord)
     left join idempotency_keys k
       on k.region = p_region and k.subject = a.subject and k.route = 'rides' and k.key = a.key
   ),
   made as (
-    insert into rides (region, id, rider_id, status, vehicle_class, pickup_lat, pickup_lng, dropoff_lat, dropoff_lng,
+    insert into rides (region, id, rider_id, status, vehicle_class, seats, attributes, accepts_lower_class, pickup_lat, pickup_lng, dropoff_lat, dropoff_lng,
       policy_version, requested_at, patience_until, queue_at, event_seq, updated_at)
-    select p_region, a.ride_id, a.rider_id, 'searching', a.vehicle_class, a.pickup_lat, a.pickup_lng, a.dropoff_lat,
+    select p_region, a.ride_id, a.rider_id, 'searching', a.vehicle_class, a.seats,
+      string_to_array(a.attributes, ','), a.accepts_lower_class::boolean, a.pickup_lat, a.pickup_lng, a.dropoff_lat,
       a.dropoff_lng, a.policy_version, v_now, v_now + make_interval(secs => a.patience_ms / 1000.0), v_now, 1, v_now
     from asked a where a.result_id = a.ride_id
   ),

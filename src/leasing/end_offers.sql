@@ -1,6 +1,6 @@
 -- leased → available, without an assignment: the one place where a term ends so. The caller holds the locks of
 -- each offer's ride and driver, and has judged that the term may end. The ride goes back to the queue at once;
--- p_excluding keeps the driver from being asked again for it.
+-- p_excluding keeps the driver from being asked again for it, by the name of how the offer ended.
 create or replace function end_offers(
   p_region smallint, p_offer_ids uuid[], p_status text[], p_reasons text[], p_proven boolean, p_excluding boolean,
   p_now timestamptz)
@@ -42,8 +42,11 @@ begin
       queue_at = case when r.status = 'searching' then coalesce(r.queue_at, n.at) end,
       event_seq = r.event_seq + n.ended,
       excluded_driver_ids = case when p_excluding then r.excluded_driver_ids || n.drivers else r.excluded_driver_ids end,
+      excluded_as = case when p_excluding then r.excluded_as || n.causes else r.excluded_as end,
+      excluded_at = case when p_excluding then r.excluded_at || n.times else r.excluded_at end,
       version = r.version + 1, updated_at = n.at
-    from (select e.ride_id, count(*)::int as ended, max(e.at) as at, array_agg(e.driver_id) as drivers
+    from (select e.ride_id, count(*)::int as ended, max(e.at) as at, array_agg(e.driver_id order by e.nth) as drivers,
+            array_agg(e.status order by e.nth) as causes, array_agg(e.at order by e.nth) as times
           from ending e group by e.ride_id) n
     where r.region = p_region and r.id = n.ride_id
     returning r.id, r.event_seq - n.ended as seq_before

@@ -28,7 +28,7 @@ begin
   end if;
 
   select * into v_lease from lease_drivers(p_region, array[p_ride_id], array[p_driver_id], array[p_offer_id],
-    array[p_token], array[p_pickup_eta_s], p_policy_version, p_parallel_offers, p_offers_max,
+    array[p_token], array[p_pickup_eta_s], array[null::int], p_policy_version, p_parallel_offers, p_offers_max,
     p_delivery_ttl_ms, p_decision_ttl_ms, p_max_lifetime_ms, true);
   if v_lease.refused is not null then
     delete from idempotency_keys k

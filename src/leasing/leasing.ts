@@ -25,6 +25,8 @@ export interface OfferAsk {
   readonly pickup: Point;
   readonly dropoff: Point;
   readonly pickupEtaS: number;
+  /** As in `transitions.LeaseAsk`. */
+  readonly seenExclusions?: number;
 }
 
 export type Leasing = ReturnType<typeof createLeasing>;

@@ -1,16 +1,21 @@
 -- What a round looks at: the rides that are due, those waiting longest first, and when the next one will be.
 create or replace function due_rides(p_region smallint, p_limit int)
-returns table (ride_id uuid, pickup_lat float8, pickup_lng float8, vehicle_class text, policy_version int,
-  empty_rounds int, live_offers smallint, offers_made smallint, excluded_driver_ids text[], requested_at_ms float8,
-  patience_left_ms int, dropoff_lat float8, dropoff_lng float8)
+returns table (ride_id uuid, pickup_lat float8, pickup_lng float8, vehicle_class text, seats smallint, attributes text[],
+  accepts_lower_class boolean, policy_version int, empty_rounds int, live_offers smallint, offers_made smallint,
+  excluded_driver_ids text[], excluded_as text[], excluded_ages_ms float8[], blocked_driver_ids text[],
+  requested_at_ms float8, waited_ms float8, patience_left_ms int, dropoff_lat float8, dropoff_lng float8)
 language plpgsql stable as $$
 #variable_conflict use_column
 declare
   v_now timestamptz := clock_timestamp();
 begin
   return query
-  select r.id, r.pickup_lat, r.pickup_lng, r.vehicle_class, r.policy_version, r.empty_rounds, r.live_offers,
-    r.offers_made, r.excluded_driver_ids, extract(epoch from r.requested_at)::float8 * 1000,
+  select r.id, r.pickup_lat, r.pickup_lng, r.vehicle_class, r.seats, r.attributes, r.accepts_lower_class,
+    r.policy_version, r.empty_rounds, r.live_offers, r.offers_made, r.excluded_driver_ids, r.excluded_as,
+    case when cardinality(r.excluded_at) = 0 then '{}' else array(
+      select (extract(epoch from v_now - e.at) * 1000)::float8 from unnest(r.excluded_at) with ordinality e(at, n) order by e.n) end,
+    array(select b.driver_id from rider_driver_blocks b where b.region = p_region and b.rider_id = r.rider_id),
+    extract(epoch from r.requested_at)::float8 * 1000, extract(epoch from v_now - r.requested_at)::float8 * 1000,
     ceil(extract(epoch from r.patience_until - v_now) * 1000)::int, r.dropoff_lat, r.dropoff_lng
   from rides r
   where r.region = p_region and r.queue_at is not null and r.queue_at <= v_now
@@ -28,23 +33,29 @@ end $$;
 -- Drivers who may be asked: available, with a fresh position, in the given cells (null: anywhere in the region).
 -- One row of arrays, which is several times cheaper to read than a row for each driver.
 create or replace function available_drivers(p_region smallint, p_cells int8[], p_stale_ms int)
-returns table (driver_ids text[], lats float8[], lngs float8[], vehicle_classes text[])
+returns table (driver_ids text[], lats float8[], lngs float8[], vehicle_classes text[], seats smallint[], attributes text[],
+  max_pickups_m real[], shifts_left_s float8[])
 language plpgsql stable as $$
 #variable_conflict use_column
 declare
-  v_fresh_since timestamptz := clock_timestamp() - make_interval(secs => p_stale_ms / 1000.0);
+  v_now timestamptz := clock_timestamp();
+  v_fresh_since timestamptz := v_now - make_interval(secs => p_stale_ms / 1000.0);
 begin
   if p_cells is null then
     return query
     select coalesce(array_agg(d.driver_id), '{}'), coalesce(array_agg(p.lat), '{}'), coalesce(array_agg(p.lng), '{}'),
-      coalesce(array_agg(d.vehicle_class), '{}')
+      coalesce(array_agg(d.vehicle_class), '{}'), coalesce(array_agg(d.seats), '{}'),
+      coalesce(array_agg(array_to_string(d.attributes, ',')), '{}'), coalesce(array_agg(coalesce(d.max_pickup_m, 'infinity')), '{}'),
+      coalesce(array_agg(coalesce(extract(epoch from d.shift_ends_at - v_now)::float8, 'infinity')), '{}')
     from driver_presence p
     join driver_state d on d.region = p_region and d.driver_id = p.driver_id and d.status = 'available'
     where p.region = p_region and p.position_at > v_fresh_since;
   else
     return query
     select coalesce(array_agg(d.driver_id), '{}'), coalesce(array_agg(p.lat), '{}'), coalesce(array_agg(p.lng), '{}'),
-      coalesce(array_agg(d.vehicle_class), '{}')
+      coalesce(array_agg(d.vehicle_class), '{}'), coalesce(array_agg(d.seats), '{}'),
+      coalesce(array_agg(array_to_string(d.attributes, ',')), '{}'), coalesce(array_agg(coalesce(d.max_pickup_m, 'infinity')), '{}'),
+      coalesce(array_agg(coalesce(extract(epoch from d.shift_ends_at - v_now)::float8, 'infinity')), '{}')
     from driver_presence p
     join driver_state d on d.region = p_region and d.driver_id = p.driver_id and d.status = 'available'
     where p.region = p_region and p.cell = any(p_cells) and p.position_at > v_fresh_since;

@@ -1,9 +1,9 @@
--- What a round does with the rides it found nobody for: later again, with a wider radius, or, when patience or offers
+-- What a round does with the rides it found nobody for (p_reasons: why): later again, with a wider radius, or, when patience or offers
 -- have run out and no offer is open, searching → no_drivers_available. Never waits. While drivers' positions are
 -- younger than p_recovery_ms (the positions' table is lost in a crash) nobody is given up.
 create or replace function settle_rides(
-  p_region smallint, p_ride_ids uuid[], p_wait_ms int[], p_offers_max int, p_recovery_ms int)
-returns table (ride_id uuid, given_up boolean)
+  p_region smallint, p_ride_ids uuid[], p_wait_ms int[], p_reasons text[], p_offers_max int, p_recovery_ms int)
+returns table (ride_id uuid, given_up boolean, reason text)
 language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -17,10 +17,11 @@ begin
 
   return query
   with due as (
-    select r.id, a.wait_ms, greatest(v_now, r.updated_at) as at,
+    select r.id, a.wait_ms, case when r.offers_made >= p_offers_max then 'offers_used_up' else a.reason end as reason,
+      greatest(v_now, r.updated_at) as at,
       r.live_offers = 0 and (r.offers_made >= p_offers_max
         or (r.patience_until <= greatest(v_now, r.updated_at) and v_patience_from <= v_now)) as over
-    from unnest(p_ride_ids, p_wait_ms) a(ride_id, wait_ms)
+    from unnest(p_ride_ids, p_wait_ms, p_reasons) a(ride_id, wait_ms, reason)
     join rides r on r.region = p_region and r.id = a.ride_id
     where r.id = any(v_rides) and r.status = 'searching' and r.queue_at is not null
   ),
@@ -33,11 +34,11 @@ begin
       event_seq = r.event_seq + d.over::int, version = r.version + 1, updated_at = d.at
     from due d
     where r.region = p_region and r.id = d.id and r.status = 'searching' and (not d.over or r.live_offers = 0)
-    returning r.id, d.over, r.event_seq, d.at
+    returning r.id, d.over, r.event_seq, d.at, d.reason
   ),
   told as (
     insert into ride_events (region, ride_id, seq, type, at, reason)
-    select p_region, s.id, s.event_seq, 'no_drivers_available', s.at, 'search_over' from settled s where s.over
+    select p_region, s.id, s.event_seq, 'no_drivers_available', s.at, s.reason from settled s where s.over
   )
-  select s.id, s.over from settled s;
+  select s.id, s.over, s.reason from settled s;
 end $$;

@@ -5,6 +5,7 @@
  * `wait` says what happens to an item whose rows somebody else holds: with it the call waits (bounded by the
  * connection's lock timeout), without it the item is answered `busy`.
  */
+import type { DriverProfile, ExclusionCause } from '../../domain/eligibility.ts';
 import type { Point } from '../../domain/geo.ts';
 import type { Policy } from '../../domain/policy.ts';
 import type { RefusalOf } from '../../domain/refusals.ts';
@@ -22,6 +23,9 @@ export interface NewRide {
   readonly rideId: string;
   readonly riderId: string;
   readonly vehicleClass: string;
+  readonly seats: number;
+  readonly attributes: readonly string[];
+  readonly acceptsLowerClass: boolean;
   readonly pickup: Point;
   readonly dropoff: Point;
   readonly policyVersion: number;
@@ -39,7 +43,8 @@ export interface CreatedRide {
 export async function createRides(sql: Sql, region: number, rides: readonly NewRide[]): Promise<CreatedRide[]> {
   return sql<CreatedRide[]>`select refused, replayed, ride_id, requested_at from create_rides(${region}::smallint,
     ${rides.map((r) => r.rideId)}::uuid[], ${rides.map((r) => r.riderId)}::text[],
-    ${rides.map((r) => r.vehicleClass)}::text[],
+    ${rides.map((r) => r.vehicleClass)}::text[], ${rides.map((r) => r.seats)}::smallint[],
+    ${rides.map((r) => r.attributes.join(','))}::text[], ${rides.map((r) => String(r.acceptsLowerClass))}::text[],
     ${rides.map((r) => r.pickup.lat)}::float8[], ${rides.map((r) => r.pickup.lng)}::float8[],
     ${rides.map((r) => r.dropoff.lat)}::float8[], ${rides.map((r) => r.dropoff.lng)}::float8[],
     ${rides.map((r) => r.idempotency?.subject ?? null)}::text[],
@@ -54,6 +59,8 @@ export interface LeaseAsk {
   readonly offerId: string;
   readonly leaseToken: string;
   readonly pickupEtaS: number;
+  /** How many of the ride's exclusions were known when the pair was made: a later one refuses it. Absent: none does. */
+  readonly seenExclusions?: number;
 }
 
 /** The part of a policy that a lease runs under. */
@@ -79,7 +86,7 @@ export async function leaseDrivers(
   return sql<LeaseAnswer[]>`select refused, fence::float8, first_offer_after_ms from lease_drivers(${region}::smallint,
     ${asks.map((a) => a.rideId)}::uuid[], ${asks.map((a) => a.driverId)}::text[],
     ${asks.map((a) => a.offerId)}::uuid[], ${asks.map((a) => a.leaseToken)}::text[],
-    ${asks.map((a) => a.pickupEtaS)}::real[],
+    ${asks.map((a) => a.pickupEtaS)}::real[], ${asks.map((a) => a.seenExclusions ?? null)}::int[],
     ${terms.policyVersion}::int, ${terms.parallelOffers}::int, ${terms.offersMax}::int,
     ${terms.deliveryTtlMs}::int, ${terms.decisionTtlMs}::int, ${terms.maxLifetimeMs}::int, ${wait}) order by ord`;
 }
@@ -275,15 +282,23 @@ export async function advanceRides(
     ${asks.map((a) => a.status)}::text[], ${wait}) order by ord`;
 }
 
-/** Later again after `waitMs`, or given up when patience or offers have run out. Never waits. */
+/** Relieves rides of their exclusions for lapsed offers; answers with those that had any. Never waits. */
+export const liftExclusions = async (
+  sql: Sql,
+  region: number,
+  rideIds: readonly string[],
+): Promise<{ ride_id: string; lifted: number }[]> =>
+  sql`select ride_id, lifted from lift_exclusions(${region}::smallint, ${rideIds as string[]}::uuid[])`;
+
+/** Later again after `waitMs`, for the `reason` that nobody was found; or given up when patience or offers have run out. Never waits. */
 export async function settleRides(
   sql: Sql,
   region: number,
-  rides: readonly { rideId: string; waitMs: number }[],
+  rides: readonly { rideId: string; waitMs: number; reason: string }[],
   terms: { offersMax: number; recoveryMs: number },
-): Promise<{ ride_id: string; given_up: boolean }[]> {
-  return sql`select ride_id, given_up from settle_rides(${region}::smallint,
-    ${rides.map((r) => r.rideId)}::uuid[], ${rides.map((r) => r.waitMs)}::int[],
+): Promise<{ ride_id: string; given_up: boolean; reason: string }[]> {
+  return sql`select ride_id, given_up, reason from settle_rides(${region}::smallint,
+    ${rides.map((r) => r.rideId)}::uuid[], ${rides.map((r) => r.waitMs)}::int[], ${rides.map((r) => r.reason)}::text[],
     ${terms.offersMax}::int, ${terms.recoveryMs}::int)`;
 }
 
@@ -347,12 +362,19 @@ export interface DueRide {
   readonly dropoff_lat: number;
   readonly dropoff_lng: number;
   readonly vehicle_class: string;
+  readonly seats: number;
+  readonly attributes: string[];
+  readonly accepts_lower_class: boolean;
   readonly policy_version: number;
   readonly empty_rounds: number;
   readonly live_offers: number;
   readonly offers_made: number;
   readonly excluded_driver_ids: string[];
+  readonly excluded_as: ExclusionCause[];
+  readonly excluded_ages_ms: number[];
+  readonly blocked_driver_ids: string[];
   readonly requested_at_ms: number;
+  readonly waited_ms: number;
   readonly patience_left_ms: number;
 }
 
@@ -365,24 +387,35 @@ export async function nextRideDueInMs(sql: Sql, region: number): Promise<number 
   return row!.ms;
 }
 
-export interface AvailableDriverRow {
-  readonly driverId: string;
-  readonly position: Point;
-  readonly vehicleClass: string;
-}
+const NONE: readonly string[] = [];
 
 export async function availableDrivers(
   sql: Sql,
   region: number,
   cells: readonly number[] | null,
   staleMs: number,
-): Promise<AvailableDriverRow[]> {
-  const [row] = await sql<{ driver_ids: string[]; lats: number[]; lngs: number[]; vehicle_classes: string[] }[]>`
+): Promise<DriverProfile[]> {
+  const [row] = await sql<
+    {
+      driver_ids: string[];
+      lats: number[];
+      lngs: number[];
+      vehicle_classes: string[];
+      seats: number[];
+      attributes: string[];
+      max_pickups_m: number[];
+      shifts_left_s: number[];
+    }[]
+  >`
     select * from available_drivers(${region}::smallint, ${cells as number[] | null}::int8[], ${staleMs}::int)`;
   return row!.driver_ids.map((driverId, i) => ({
     driverId,
     position: { lat: row!.lats[i]!, lng: row!.lngs[i]! },
     vehicleClass: row!.vehicle_classes[i]!,
+    seats: row!.seats[i]!,
+    attributes: row!.attributes[i] === '' ? NONE : row!.attributes[i]!.split(','),
+    maxPickupM: row!.max_pickups_m[i]!,
+    shiftLeftS: row!.shifts_left_s[i]!,
   }));
 }
 

@@ -27,7 +27,8 @@ begin
   searching as (
     update rides r set status = 'searching', assigned_driver_id = null, assigned_offer_id = null, queue_at = l.at,
       patience_until = greatest(r.patience_until, l.at + make_interval(secs => l.patience_ms / 1000.0)),
-      excluded_driver_ids = r.excluded_driver_ids || l.driver_id,
+      excluded_driver_ids = r.excluded_driver_ids || l.driver_id, excluded_as = r.excluded_as || 'cancelled'::text,
+      excluded_at = r.excluded_at || l.at,
       event_seq = r.event_seq + 1, version = r.version + 1, updated_at = l.at
     from leaving l
     where r.region = p_region and r.id = l.id and r.status in ('assigned', 'driver_arrived')

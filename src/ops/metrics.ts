@@ -54,6 +54,23 @@ export function createMetrics() {
     countLease(command: string, outcome: string): void {
       leaseCommands.inc({ command, outcome });
     },
+    ridesGivenUp: new Counter({
+      name: 'cabrank_rides_given_up_total',
+      help: 'Rides that ended as no_drivers_available, by what kept drivers from their last look.',
+      labelNames: ['reason'],
+      registers,
+    }),
+    emptyLooks: new Counter({
+      name: 'cabrank_empty_looks_total',
+      help: 'Looks of a ride at the drivers near it that led to no offer, by the reason.',
+      labelNames: ['reason'],
+      registers,
+    }),
+    exclusionsLifted: new Counter({
+      name: 'cabrank_exclusions_lifted_total',
+      help: 'Exclusions for lapsed offers that were lifted because a ride found nobody else.',
+      registers,
+    }),
     leaderships: new Counter({
       name: 'cabrank_leaderships_total',
       help: 'Elections of this process to a job that one process does, by job.',

@@ -26,10 +26,27 @@ const letters = {
   ride_cancelled: 'X',
   driver_cancelled: 'G',
   no_drivers_available: 'N',
+  exclusions_lifted: 'l',
 } as const;
 
+/** What a ride's search ended with. */
+const UNSERVED = [
+  'nobody_near',
+  'taken',
+  'vehicle_class',
+  'seats',
+  'attributes',
+  'blocked',
+  'cancelled',
+  'declined',
+  'lapsed',
+  'pickup_too_far',
+  'shift_ends',
+  'offers_used_up',
+] as const;
+
 /** Searching, then trips that were given back and searched again, then perhaps an end or a trip. An acceptance withdraws the other offers. */
-const LEGAL_RIDE = '^R[mrdewu]*(Aw*T?G[mrdewu]*)*(N|X|Aw*(X|T(X|SC?)?)?)?$';
+const LEGAL_RIDE = '^R[mrdewul]*(Aw*T?G[mrdewul]*)*(N|X|Aw*(X|T(X|SC?)?)?)?$';
 /** Made, perhaps received, ended at most once; after an acceptance the trip. */
 const LEGAL_OFFER = '^mr?([dewu]|A(X|G|T(X|G|SC?)?)?)?$';
 const isTurn = 'ascii(letter) < 97';
@@ -81,7 +98,7 @@ story as materialized (
   select ride_id, count(*) as events, string_agg(letter, '' order by seq) as letters,
     string_agg(letter, '' order by seq) filter (where ${isTurn}) as turns,
     bool_and(seq = number) as is_numbered, bool_and(at_before is null or at >= at_before) as is_forward,
-    bool_and(letter in ('R', 'N', 'X')
+    bool_and(letter in ('R', 'N', 'X', 'l')
       or offer_id is not null and driver_id is not null and fence is not null) as is_named,
     max(made_offers) as made_offers, min(at) as first_at, max(at) as last_at,
     max(seq) filter (where ${isTurn}) as turn_seq,
@@ -196,6 +213,12 @@ const rides: Source = {
       ['searching', 'assigned', 'driver_arrived', 'in_progress', 'completed', 'cancelled', 'no_drivers_available'].map(
         (status) => [`rides.${status}`, `(r.status is not distinct from '${status}')::int`],
       ),
+    ),
+    ...Object.fromEntries(
+      UNSERVED.map((reason) => [
+        `unserved.${reason}`,
+        `(turn.type is not distinct from 'no_drivers_available' and turn.reason = '${reason}')::int`,
+      ]),
     ),
     everAssigned: '(s.accepted_seq is not null)::int',
     events: 'coalesce(s.events, 0)',

@@ -45,6 +45,8 @@ export interface Facts {
   /** By status. */
   readonly rides: Readonly<Record<string, number>>;
   readonly ridesEverAssigned: number;
+  /** Rides that ended as `no_drivers_available`, by what kept the drivers near them. */
+  readonly unserved: Readonly<Record<string, number>>;
   /** By status. */
   readonly offers: Readonly<Record<string, number>>;
   readonly leasesGranted: number;
@@ -181,6 +183,7 @@ function factsOf(tally: Tally, { hold, sweeperLag }: LeaseDurations): Facts {
   return {
     rides: by('rides'),
     ridesEverAssigned: tally.fact('everAssigned'),
+    unserved: Object.fromEntries(Object.entries(by('unserved')).filter(([, count]) => count > 0)),
     offers,
     leasesGranted: Object.values(offers).reduce((sum, count) => sum + count, 0),
     assignments: by('assignments'),

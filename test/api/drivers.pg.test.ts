@@ -40,6 +40,62 @@ describe.concurrent('drivers', () => {
     expect(nowhere).toMatchObject({ status: 404, body: { code: 'region_not_found' } });
   });
 
+  test('have seats, attributes and limits, which change alone and stay when nothing is said of them', async () => {
+    await using api = await startTestApi();
+    await openRegion(api);
+    await openRegion(api, 'town');
+    const put = (body: object) => api.call('PUT', '/v1/drivers/d1', { ...DRIVER, body: { regionId: 'city', ...body } });
+    expect((await put({})).body).toMatchObject({ seats: 4, attributes: [], maxPickupM: null, shiftEndsAt: null });
+    const wanted = { seats: 6, attributes: ['pet', 'wheelchair', 'pet'], maxPickupM: 1_500 };
+    const shiftEndsAt = '2030-01-01T05:00:00.000Z';
+    const changed = (await put({ ...wanted, shiftEndsAt })).body;
+    expect(changed).toMatchObject({ ...wanted, attributes: ['pet', 'wheelchair'], shiftEndsAt });
+    expect((await put({})).body).toEqual(changed);
+    expect((await put({ seats: 6 })).body).toEqual(changed);
+    expect((await put({ maxPickupM: null, shiftEndsAt: null })).body).toMatchObject({
+      seats: 6,
+      maxPickupM: null,
+      shiftEndsAt: null,
+      version: changed.version + 1,
+    });
+    expect((await put({ regionId: 'town' })).body).toMatchObject({ regionId: 'town', seats: 6 });
+    for (const body of [
+      { seats: 0 },
+      { seats: 1.5 },
+      { attributes: ['A b'] },
+      { maxPickupM: 0 },
+      { shiftEndsAt: 'late' },
+    ])
+      expect((await put(body)).body.code).toBe('invalid_request');
+  });
+
+  test('are kept apart from riders: offered by nobody, listed, and brought together again', async () => {
+    await using api = await startTestApi();
+    await openRegion(api);
+    await openRegion(api, 'town');
+    await openDriver(api, 'd1');
+    const block = (method: 'PUT' | 'DELETE', driverId = 'd1') =>
+      api.call(method, `/v1/riders/rider-1/blocks/${driverId}`, SERVICE);
+    expect((await block('PUT', 'nobody')).body.code).toBe('driver_not_found');
+    const made = await block('PUT');
+    expect(made).toMatchObject({ status: 200, body: { riderId: 'rider-1', driverId: 'd1' } });
+    expect((await block('PUT')).body).toEqual(made.body);
+    // Along with the driver to another region, and back.
+    await must(api.call('POST', '/v1/drivers/d1/offline', DRIVER));
+    for (const regionId of ['town', 'city'])
+      await must(api.call('PUT', '/v1/drivers/d1', { ...DRIVER, body: { regionId } }));
+    await must(api.call('POST', '/v1/drivers/d1/online', DRIVER));
+    const rideId = await requestRide(api);
+    const offer = () => api.call('POST', `/v1/rides/${rideId}/offers`, { ...SERVICE, body: { driverId: 'd1' } });
+    expect(await offer()).toMatchObject({ status: 409, body: { code: 'driver_blocked' } });
+    const list = () => api.call('GET', '/v1/riders/rider-1/blocks', OPS);
+    expect((await list()).body).toEqual({ items: [made.body], nextCursor: null });
+    expect((await block('DELETE')).status).toBe(200);
+    expect((await block('DELETE')).status).toBe(200);
+    expect((await list()).body.items).toEqual([]);
+    expect((await offer()).status).toBe(201);
+  });
+
   test('registered at once by many are made once', async () => {
     await using api = await startTestApi();
     await openRegion(api);

@@ -32,6 +32,9 @@ describe.concurrent('rides over REST alone', () => {
       riderId: 'rider-1',
       status: 'searching',
       vehicleClass: 'economy',
+      seats: 1,
+      attributes: [],
+      acceptsLowerClass: false,
     });
     const rideId = requested.body.id as string;
     expect((await api.call('GET', `/v1/rides/${rideId}`, RIDER)).body).toEqual(requested.body);
@@ -100,6 +103,8 @@ describe.concurrent('rides over REST alone', () => {
     expect(again).toMatchObject({ status: 201, body: { id: first.body.id, status: 'cancelled' } });
     expect(again.headers['idempotency-replayed']).toBe('true');
 
+    expect(await ask({ ...rideBody('rider-1'), seats: 2 })).toMatchObject({ status: 422 });
+    expect(await ask({ ...rideBody('rider-1'), attributes: ['pet'] })).toMatchObject({ status: 422 });
     expect(await ask({ ...rideBody('rider-1'), vehicleClass: 'van' })).toMatchObject({
       status: 422,
       body: { code: 'idempotency_key_reused' },

@@ -49,6 +49,9 @@ const routes: readonly [Method, string, object | undefined, ...Role[]][] = [
   ['POST', '/v1/claims/complete', { claims: [work] }, 'service', 'ops'],
   ['POST', '/v1/claims/put-back', { claims: [work] }, 'service', 'ops'],
   ['POST', '/v1/claims/fail', { ...work, error: 'no', retryInMs: 0, attemptsMax: 1 }, 'service', 'ops'],
+  ['PUT', '/v1/riders/me/blocks/d1', undefined, 'service', 'ops'],
+  ['GET', '/v1/riders/me/blocks', undefined, 'service', 'ops'],
+  ['DELETE', '/v1/riders/me/blocks/d1', undefined, 'service', 'ops'],
   ['PUT', '/v1/webhooks/hook', { url: 'https://backend.example/' }, 'ops'],
   ['GET', '/v1/webhooks', undefined, 'ops'],
   ['GET', '/v1/webhooks/hook', undefined, 'ops'],
@@ -84,6 +87,7 @@ describe('every route', () => {
       const template = path
         .split('?')[0]!
         .replace(/(?<=^\/v1\/leases\/)r\b(?!e)/, '{resource}')
+        .replace(/(?<=\/blocks\/)d1$/, '{driverId}')
         .replace(/(?<=^\/v1\/queues\/)q\b/, '{queue}')
         .replace(/(?<=^\/v1\/(?!leases|queues|claims)\w+\/)[^/]+/, '{id}');
       return `${method} ${template}`;

@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { expect, it } from 'vitest';
+import { UNSUITABLE } from '../../domain/eligibility.ts';
 import { defaultPolicy, policyBounds } from '../../domain/policy.ts';
 import { readConfig, ROLES } from '../../src/config.ts';
 import { createMetrics } from '../../src/ops/metrics.ts';
@@ -23,6 +24,13 @@ it.each(Object.entries(policyBounds))(
     expect(bounds).toBe(`${min}–${max}`);
   },
 );
+
+it('the reasons for finding nobody are described, and no other', () => {
+  const named = page.slice(page.indexOf('| reason'), page.indexOf('`cabrank verify` reads'));
+  const described = [...named.matchAll(/^\| (`.*?) +\|/gm)].flatMap(([, cell]) => [...cell!.matchAll(/`(\w+)`/g)]);
+  const known = ['nobody_near', 'taken', 'offers_used_up', ...UNSUITABLE];
+  expect(described.map(([, name]) => name).toSorted()).toEqual(known.toSorted());
+});
 
 it('the matching policies are named', () => {
   expect(row('matching')).toContain(`\`${defaultPolicy.matching}\``);

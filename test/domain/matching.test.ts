@@ -1,13 +1,8 @@
 import * as fc from 'fast-check';
 import { assert, describe, expect, test } from 'vitest';
 import { greatCircleM, offsetPoint, type Point } from '../../domain/geo.ts';
-import {
-  matchings,
-  type AvailableDriver,
-  type MatchingContext,
-  type Pairing,
-  type WaitingRide,
-} from '../../domain/matching.ts';
+import type { DriverProfile } from '../../domain/eligibility.ts';
+import { matchings, whyNobody, type MatchingContext, type Pairing, type WaitingRide } from '../../domain/matching.ts';
 import { createRandom } from '../../domain/random.ts';
 import { greatCircleTravelTime } from '../../domain/travel-time.ts';
 
@@ -16,7 +11,7 @@ const timesSquare: Point = { lat: 40.758, lng: -73.9855 };
 
 interface Scene {
   rides: WaitingRide[];
-  drivers: AvailableDriver[];
+  drivers: DriverProfile[];
   context: MatchingContext;
 }
 
@@ -31,19 +26,27 @@ function scenes(size: { rides: number; drivers: number; candidates: number }): f
   return centers.chain((center) => {
     const place = fc.tuple(fc.nat(12), fc.nat(12)).map(([turn, step]) => offsetPoint(center, turn / 2, step * 300));
     const vehicleClass = fc.constantFrom('standard', 'standard', 'xl');
-    const driver = fc.record({ position: place, vehicleClass });
+    const attributes = fc.constantFrom<string[]>([], [], [], ['pet'], ['pet', 'wheelchair']);
+    const driver = fc.record({
+      position: place,
+      vehicleClass,
+      seats: fc.constantFrom(4, 4, 6),
+      attributes,
+      maxPickupM: fc.constantFrom(Infinity, Infinity, 900),
+      shiftLeftS: fc.constantFrom(Infinity, Infinity, 400),
+    });
     const excluded = fc.uniqueArray(
       fc.nat(size.drivers).map((id) => `d${id}`),
       { maxLength: 2 },
     );
     const ride = fc.record({
       pickup: place,
-      vehicleClass,
+      dropoff: place,
+      vehicleClasses: fc.constantFrom<string[]>(['standard'], ['standard'], ['xl'], ['standard', 'xl']),
+      seats: fc.constantFrom(1, 1, 1, 5),
+      attributes: fc.constantFrom<string[]>([], [], [], ['pet']),
       searchRadiusM: fc.constantFrom(600, 2000, 8000),
-      excludedDriverIds: fc.oneof(
-        excluded,
-        excluded.map((ids) => new Set(ids)),
-      ),
+      excluded: excluded.map((ids) => new Map(ids.map((id) => [id, 'declined' as const]))),
       places: fc.constantFrom(1, 1, 1, 2, 3),
       queuedAtMs: fc.nat(3),
     });
@@ -70,16 +73,19 @@ const inTurn = (rides: readonly WaitingRide[]) => {
   return rides.toSorted((a, b) => a.queuedAtMs - b.queuedAtMs || (a.rideId < b.rideId ? -1 : 1));
 };
 
-function isEligible(ride: WaitingRide, driver: AvailableDriver): boolean {
+function isEligible(ride: WaitingRide, driver: DriverProfile): boolean {
   return (
-    driver.vehicleClass === ride.vehicleClass &&
-    greatCircleM(ride.pickup, driver.position) <= ride.searchRadiusM &&
-    ![...ride.excludedDriverIds].includes(driver.driverId)
+    ride.vehicleClasses.includes(driver.vehicleClass) &&
+    driver.seats >= ride.seats &&
+    ride.attributes.every((attribute) => driver.attributes.includes(attribute)) &&
+    greatCircleM(ride.pickup, driver.position) <= Math.min(ride.searchRadiusM, driver.maxPickupM) &&
+    travelTime.etaS(driver.position, ride.pickup) + travelTime.etaS(ride.pickup, ride.dropoff) <= driver.shiftLeftS &&
+    !ride.excluded.has(driver.driverId)
   );
 }
 
-function byDistance(ride: WaitingRide, drivers: readonly AvailableDriver[]): AvailableDriver[] {
-  const distanceM = (driver: AvailableDriver) => greatCircleM(driver.position, ride.pickup);
+function byDistance(ride: WaitingRide, drivers: readonly DriverProfile[]): DriverProfile[] {
+  const distanceM = (driver: DriverProfile) => greatCircleM(driver.position, ride.pickup);
   return drivers.toSorted((a, b) => distanceM(a) - distanceM(b) || (a.driverId < b.driverId ? -1 : 1));
 }
 
@@ -162,7 +168,7 @@ describe('nearest', () => {
 });
 
 function oneAfterAnother({ rides, drivers }: Scene): string[] {
-  const taken = new Set<AvailableDriver>();
+  const taken = new Set<DriverProfile>();
   const pairs: string[] = [];
   for (const place of [1, 2, 3]) {
     for (const ride of inTurn(rides)) {
@@ -292,17 +298,28 @@ function rideAt(rideId: string, pickup: Point, changes: Partial<WaitingRide> = {
   return {
     rideId,
     pickup,
-    vehicleClass: 'standard',
+    dropoff: pickup,
+    vehicleClasses: ['standard'],
+    seats: 1,
+    attributes: [],
+    excluded: new Map(),
     searchRadiusM: 5000,
-    excludedDriverIds: [],
     places: 1,
     queuedAtMs: 0,
     ...changes,
   };
 }
 
-function driverAt(driverId: string, position: Point): AvailableDriver {
-  return { driverId, position, vehicleClass: 'standard' };
+function driverAt(driverId: string, position: Point): DriverProfile {
+  return {
+    driverId,
+    position,
+    vehicleClass: 'standard',
+    seats: 4,
+    attributes: [],
+    maxPickupM: Infinity,
+    shiftLeftS: Infinity,
+  };
 }
 
 describe.each(['nearest', 'batch'] as const)('%s', (name) => {
@@ -372,4 +389,27 @@ test('in a large round batch pairs as many as nearest or more, at less', () => {
   const [batch, nearest] = [matchings.batch(rides, drivers, context), matchings.nearest(rides, drivers, context)];
   expect([batch.length, nearest.length]).toEqual([500, 500]);
   expect(totalS(batch)).toBeLessThan(totalS(nearest));
+});
+
+describe('why a ride finds nobody', () => {
+  const ride = rideAt('r', timesSquare, { searchRadiusM: 1_000 });
+  const near = (driverId: string, changes: Partial<DriverProfile> = {}) => ({
+    ...driverAt(driverId, timesSquare),
+    ...changes,
+  });
+  const why = (drivers: DriverProfile[], changes: Partial<WaitingRide> = {}) =>
+    whyNobody([{ ...ride, ...changes }], drivers, { travelTime }).get('r');
+
+  test('is the commonest of what keeps those near, unless somebody would have done', () => {
+    expect(why([])).toBe('nobody_near');
+    expect(why([driverAt('far', offsetPoint(timesSquare, 0, 2_000))])).toBe('nobody_near');
+    const vans = [near('a', { vehicleClass: 'van' }), near('b', { vehicleClass: 'van' }), near('c', { seats: 0 })];
+    expect(why(vans)).toBe('vehicle_class');
+    expect(why([...vans, near('d')])).toBe('taken');
+  });
+
+  test('names a lapsed offer first: that can be helped', () => {
+    const vans = [near('a', { vehicleClass: 'van' }), near('b', { vehicleClass: 'van' })];
+    expect(why([...vans, near('d')], { excluded: new Map([['d', 'lapsed']]) })).toBe('lapsed');
+  });
 });

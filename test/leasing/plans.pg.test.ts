@@ -12,7 +12,16 @@ import * as t from '../../src/leasing/transitions.ts';
 import { addDrivers, addRegion, addRides, CENTER, lease, leaseTerms, moveExpiry, newRide } from '../support/city.ts';
 import { createTestDatabase } from '../support/database.ts';
 
-const HOT_TABLES = ['rides', 'offers', 'driver_state', 'driver_presence', 'assignments', 'ride_events'];
+const HOT_TABLES = [
+  'rider_driver_blocks',
+  'rides',
+  'offers',
+  'driver_state',
+  'driver_presence',
+  'assignments',
+  'ride_events',
+];
+const BLOCKS = 'rider_driver_blocks_region_rider_id_driver_id_pk';
 const GROWN_ROWS = 20_000;
 /** A set of a few items has no business reading more index entries than this, however large the region. */
 const ENTRIES_MAX = 200;
@@ -186,7 +195,10 @@ async function runTransitions(bench: Bench): Promise<void> {
   const sweep = await bounded('expireLeases', () => t.expireLeases(sql, region, t.FROM_THE_FIRST, 50));
   expect(sweep.scans['offers_due'], JSON.stringify(sweep.scans)).toBe(1);
   await bounded('settleRides', () =>
-    t.settleRides(sql, region, [{ rideId: withdrawn!, waitMs: 0 }], { offersMax: 5, recoveryMs: 0 }),
+    t.settleRides(sql, region, [{ rideId: withdrawn!, waitMs: 0, reason: 'nobody_near' }], {
+      offersMax: 5,
+      recoveryMs: 0,
+    }),
   );
   await lease(sql, region, withdrawn!, 'd5');
   await bounded('takeOffline', () => t.takeOffline(sql, region, ['d5', 'd6'], 'off', false));
@@ -205,7 +217,7 @@ async function runLookups({ sql, region, watch }: Bench): Promise<void> {
   const indexesOf = async (name: string, work: () => Promise<unknown>): Promise<string[]> =>
     Object.keys((await watch(name, work)).scans).sort();
 
-  expect(await indexesOf('dueRides', () => t.dueRides(sql, region, 50))).toEqual(['rides_queue']);
+  expect(await indexesOf('dueRides', () => t.dueRides(sql, region, 50))).toEqual([BLOCKS, 'rides_queue']);
   expect(await indexesOf('nextRideDueInMs', () => t.nextRideDueInMs(sql, region))).toEqual(['rides_queue']);
   expect(await indexesOf('isRideOverdue', () => t.isRideOverdue(sql, region, 60_000))).toEqual([
     'offers_due',

@@ -44,7 +44,17 @@ const claim = {
 };
 const step = fc.constantFrom<RideStep>('driver_arrived', 'in_progress', 'completed');
 const command = fc.oneof(
-  { weight: 6, arbitrary: fc.record({ kind: fc.constant('lease' as const), ride, driver }) },
+  {
+    weight: 6,
+    arbitrary: fc.record({
+      kind: fc.constant('lease' as const),
+      ride,
+      driver,
+      seen: fc.constantFrom('none', 'some', 'all', null),
+    }),
+  },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constant('lift' as const), ride }) },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constant('block' as const), driver, isBlocked: fc.boolean() }) },
   { weight: 3, arbitrary: fc.record({ kind: fc.constant('receive' as const), ...claim }) },
   { weight: 5, arbitrary: fc.record({ kind: fc.constant('confirm' as const), ...claim }) },
   { weight: 2, arbitrary: fc.record({ kind: fc.constant('decline' as const), ...claim }) },
@@ -105,7 +115,14 @@ class Both {
     const driverId = 'driver' in asked ? this.#drivers[asked.driver]! : '';
     switch (asked.kind) {
       case 'lease': {
-        const ask = { rideId, driverId, offerId: newId(region), leaseToken: newId(region), pickupEtaS: 60 };
+        const ask = {
+          rideId,
+          driverId,
+          offerId: newId(region),
+          leaseToken: newId(region),
+          pickupEtaS: 60,
+          ...this.#seen(rideId, asked.seen),
+        };
         const [answer] = await transitions.leaseDrivers(sql, region, [ask], TERMS, true);
         const said = this.#store.lease({ ...ask, token: ask.leaseToken }, TERMS, NOW_MS);
         this.#compare([{ refused: answer!.refused, applied: answer!.refused === null }], said);
@@ -159,19 +176,41 @@ class Both {
           await transitions.takeOffline(sql, region, [driverId], 'test', true),
           this.#store.takeOffline(driverId),
         );
+      case 'lift': {
+        await transitions.liftExclusions(sql, region, [rideId]);
+        return this.#store.lift(rideId);
+      }
+      case 'block': {
+        const pair = { region, rider_id: 'rider', driver_id: driverId, created_by: 'test' };
+        if (asked.isBlocked) {
+          await sql`insert into rider_driver_blocks ${sql(pair)} on conflict do nothing`;
+          this.#store.blocks.add(`rider ${driverId}`);
+        } else {
+          await sql`delete from rider_driver_blocks where region = ${region} and driver_id = ${driverId}`;
+          this.#store.blocks.delete(`rider ${driverId}`);
+        }
+        return;
+      }
       case 'settle': {
         const state = this.#store.rides.get(rideId);
         if (!asked.isPatient && state !== undefined) {
           await sql`update rides set patience_until = requested_at where region = ${region} and id = ${rideId}`;
           this.#store.rides.set(rideId, { ...state, patienceUntilMs: NOW_MS });
         }
-        await transitions.settleRides(sql, region, [{ rideId, waitMs: 0 }], {
+        await transitions.settleRides(sql, region, [{ rideId, waitMs: 0, reason: 'nobody_near' }], {
           offersMax: TERMS.offersMax,
           recoveryMs: 0,
         });
         return this.#store.settle(rideId, TERMS.offersMax, NOW_MS);
       }
     }
+  }
+
+  /** How much of a ride's exclusions a matcher had read. */
+  #seen(rideId: string, how: 'none' | 'some' | 'all' | null): { seenExclusions?: number } {
+    const count = this.#store.rides.get(rideId)?.exclusions.length ?? 0;
+    if (how === null) return {};
+    return { seenExclusions: { none: 0, some: count >> 1, all: count }[how] };
   }
 
   async sweep(): Promise<void> {
@@ -207,7 +246,7 @@ class Both {
   async compareRows(): Promise<void> {
     const store = this.#store;
     const rides = await sql`select id, status, live_offers, offers_made, empty_rounds, queue_at is not null as queued,
-        excluded_driver_ids, event_seq, version, assigned_driver_id, assigned_offer_id,
+        excluded_driver_ids, excluded_as, event_seq, version, assigned_driver_id, assigned_offer_id,
         (select count(*)::int from ride_events e where e.region = r.region and e.ride_id = r.id) as events
       from rides r where region = ${this.#region} and id = any(${this.#rides}::uuid[]) order by id`;
     expect([...rides]).toEqual(
@@ -220,7 +259,8 @@ class Both {
           offers_made: known.offersMade,
           empty_rounds: known.emptyRounds,
           queued: known.isQueued,
-          excluded_driver_ids: known.excludedDriverIds,
+          excluded_driver_ids: known.exclusions.map(({ driverId }) => driverId),
+          excluded_as: known.exclusions.map(({ cause }) => cause),
           event_seq: known.events,
           version: known.version,
           assigned_driver_id: known.assignment?.driverId ?? null,

@@ -20,6 +20,9 @@ describe('a scaled policy', () => {
     expect(scalePolicy(defaultPolicy, 4)).toEqual({
       ...defaultPolicy,
       roundIntervalMs: 125,
+      higherClassAfterMs: 15_000,
+      declinedExclusionMs: 150_000,
+      lapsedExclusionMs: 150_000,
       patienceMs: 75_000,
       retryMs: 500,
       retryMaxMs: 3_750,

@@ -144,7 +144,10 @@ export async function recordHistory(sql: Sql): Promise<History> {
   const lapsed = await recordLapses(r, ride.tried);
   const completed = await r.accepted(ride.completed, 'd1');
   await r.advance(completed, 'driver_arrived', 'in_progress', 'completed');
-  await t.settleRides(sql, region, [{ rideId: ride.givenUp, waitMs: 1_000 }], { offersMax: 0, recoveryMs: 0 });
+  await t.settleRides(sql, region, [{ rideId: ride.givenUp, waitMs: 1_000, reason: 'nobody_near' }], {
+    offersMax: 0,
+    recoveryMs: 0,
+  });
   const ended = await recordCancellations(r, ride);
   const open = await recordOpenRides(r, ride);
   const keyedAsk = {
