@@ -100,6 +100,13 @@ export class LeaseStore {
     return DONE;
   }
 
+  /** available → assigned: the lease is confirmed with its grant. Only for a ride that has no offer out. */
+  assign(ask: Parameters<LeaseStore['lease']>[0], terms: LeaseTerms, atMs: number): Answer {
+    const leased = this.lease(ask, { ...terms, parallelOffers: 1 }, atMs);
+    if (!leased.applied) return leased;
+    return this.confirm({ offerId: ask.offerId, token: ask.token, driverId: ask.driverId }, atMs);
+  }
+
   /** The device has the offer: the decision window begins. A repeated receipt renews nothing. */
   receive(claim: TermClaim, atMs: number): Answer {
     const verdict = this.#judge(claim, atMs, null);
@@ -186,9 +193,9 @@ export class LeaseStore {
     if (ride !== undefined) this.rides.set(rideId, rides.liftExclusions(ride));
   }
 
-  settle(rideId: string, offersMax: number, atMs: number): void {
+  settle(rideId: string, terms: { readonly offersMax: number; readonly rescueMs: number }, atMs: number): void {
     const ride = this.rides.get(rideId);
-    if (ride !== undefined) this.rides.set(rideId, rides.settleRide(ride, atMs, offersMax));
+    if (ride !== undefined) this.rides.set(rideId, rides.settleRide(ride, atMs, terms));
   }
 
   #judge(claim: TermClaim, atMs: number, endedAs: OfferEnd | null) {

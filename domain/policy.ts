@@ -16,8 +16,20 @@ export interface Policy {
   readonly patienceMs: number;
   /** Offers a ride may use up before it ends as `no_drivers_available`. */
   readonly offersMax: number;
+  /** `offer`: the driver decides. `assign`: the lease is confirmed with its grant, for fleets whose drivers don't refuse. */
+  readonly asking: 'offer' | 'assign';
   /** Drivers who may hold an offer of the same ride at the same time. */
   readonly parallelOffers: number;
+  /**
+   * A ride's search escalates by one step after each so many offers that came to nothing, or so long a time: first to
+   * `escalatedParallelOffers` at a time, then to a search radius of at least `escalatedRadiusM`.
+   */
+  readonly escalateAfterOffers: number;
+  readonly escalateAfterMs: number;
+  readonly escalatedParallelOffers: number;
+  readonly escalatedRadiusM: number;
+  /** How long a ride that found nobody within its patience waits for an operator to help; 0: not at all. */
+  readonly rescueMs: number;
   /** The search radius of a ride's first round; each round that finds nobody adds a step, up to the maximum. */
   readonly searchRadiusM: number;
   readonly searchRadiusStepM: number;
@@ -68,7 +80,13 @@ export const defaultPolicy: Policy = {
   candidatesMax: 20,
   patienceMs: 300_000,
   offersMax: 15,
+  asking: 'offer',
   parallelOffers: 1,
+  escalateAfterOffers: 100,
+  escalateAfterMs: 86_400_000,
+  escalatedParallelOffers: 1,
+  escalatedRadiusM: 8_000,
+  rescueMs: 0,
   searchRadiusM: 2_000,
   searchRadiusStepM: 1_000,
   searchRadiusMaxM: 8_000,
@@ -91,13 +109,21 @@ export const defaultPolicy: Policy = {
 
 /** Bounds of each number: below or above, the value is a mistake and not a preference. */
 export const policyBounds: Readonly<
-  Record<Exclude<keyof Policy, 'matching' | 'vehicleClasses'>, { min: number; max: number; integer: boolean }>
+  Record<
+    Exclude<keyof Policy, 'matching' | 'asking' | 'vehicleClasses'>,
+    { min: number; max: number; integer: boolean }
+  >
 > = {
   roundIntervalMs: { min: 0, max: 60_000, integer: true },
   candidatesMax: { min: 1, max: 200, integer: true },
   patienceMs: { min: 100, max: 86_400_000, integer: true },
   offersMax: { min: 1, max: 100, integer: true },
   parallelOffers: { min: 1, max: 10, integer: true },
+  escalateAfterOffers: { min: 1, max: 100, integer: true },
+  escalateAfterMs: { min: 100, max: 86_400_000, integer: true },
+  escalatedParallelOffers: { min: 1, max: 10, integer: true },
+  escalatedRadiusM: { min: 1, max: 200_000, integer: false },
+  rescueMs: { min: 0, max: 86_400_000, integer: true },
   searchRadiusM: { min: 1, max: 200_000, integer: false },
   searchRadiusStepM: { min: 0, max: 200_000, integer: false },
   searchRadiusMaxM: { min: 1, max: 200_000, integer: false },
@@ -130,6 +156,9 @@ export function policyProblems(policy: Policy): PolicyProblem[] {
   const problems: PolicyProblem[] = [];
   if (policy.matching !== 'nearest' && policy.matching !== 'batch') {
     problems.push({ setting: 'matching', problem: 'must be "nearest" or "batch"' });
+  }
+  if (policy.asking !== 'offer' && policy.asking !== 'assign') {
+    problems.push({ setting: 'asking', problem: 'must be "offer" or "assign"' });
   }
   const classes: unknown = policy.vehicleClasses;
   const isClasses =
@@ -168,5 +197,6 @@ function relationProblems(policy: Policy): PolicyProblem[] {
   require(policy.presenceGraceMs >=
     policy.positionIntervalMs, 'presenceGraceMs', 'must be at least positionIntervalMs, or drivers go offline between two positions');
   require(policy.offersMax >= policy.parallelOffers, 'offersMax', 'must be at least parallelOffers');
+  require(policy.escalatedParallelOffers <= policy.offersMax, 'escalatedParallelOffers', 'must be at most offersMax');
   return problems;
 }

@@ -38,6 +38,8 @@ export interface Ride {
   /** Waits for a match round. */
   readonly isQueued: boolean;
   readonly patienceUntilMs: number;
+  /** Its patience is over, and until then an operator may still find somebody; null: it isn't. */
+  readonly rescueUntilMs: number | null;
   /** What came of offers to no avail, in order; only lifting changes an entry, and none is taken out. */
   readonly exclusions: readonly RideExclusion[];
   /** Have had the ride, and given it back. */
@@ -58,6 +60,7 @@ export const requestRide = (id: string, riderId: string, patienceUntilMs: number
   emptyRounds: 0,
   isQueued: true,
   patienceUntilMs,
+  rescueUntilMs: null,
   exclusions: [],
   gaveBackDriverIds: [],
   events: 1,
@@ -151,14 +154,23 @@ export function advanceRide(
   return ahead > 1 ? refused('wrong_phase') : applied(changed(ride, 1, { status: step }));
 }
 
-/** A round found nobody: later again, or given up when patience or offers have run out and no offer is open. */
-export function settleRide(ride: Ride, atMs: number, offersMax: number): Ride {
+/**
+ * A round found nobody: later again, or given up when patience or offers have run out and no offer is open. In between,
+ * with `rescueMs`, operators are asked once.
+ */
+export function settleRide(
+  ride: Ride,
+  atMs: number,
+  { offersMax, rescueMs }: { readonly offersMax: number; readonly rescueMs: number },
+): Ride {
   if (ride.status !== 'searching' || !ride.isQueued) return ride;
-  const isOver = ride.liveOffers === 0 && (ride.offersMade >= offersMax || ride.patienceUntilMs <= atMs);
   const emptyRounds = ride.emptyRounds + 1;
-  return isOver
-    ? changed(ride, 1, { status: 'no_drivers_available', isQueued: false, emptyRounds })
-    : changed(ride, 0, { emptyRounds });
+  const isPatient = ride.patienceUntilMs > atMs || (ride.rescueUntilMs !== null && ride.rescueUntilMs > atMs);
+  const isUsedUp = ride.offersMade >= offersMax;
+  if (ride.liveOffers > 0 || (isPatient && !isUsedUp)) return changed(ride, 0, { emptyRounds });
+  if (rescueMs > 0 && ride.rescueUntilMs === null && !isUsedUp)
+    return changed(ride, 1, { emptyRounds, rescueUntilMs: atMs + rescueMs });
+  return changed(ride, 1, { status: 'no_drivers_available', isQueued: false, emptyRounds });
 }
 
 /** Nobody else is there: whoever let an offer lapse may be asked once more. */

@@ -35,6 +35,7 @@ const settings = Object.fromEntries(
 ) as Record<keyof typeof policyBounds, z.ZodNumber>;
 const PolicySettings = z.strictObject({
   matching: z.enum(['nearest', 'batch']),
+  asking: z.enum(['offer', 'assign']).meta({ description: 'Whether drivers decide, or are assigned.' }),
   vehicleClasses: z
     .array(VehicleClass)
     .max(CLASSES_MAX)

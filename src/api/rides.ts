@@ -49,6 +49,7 @@ export function rideRoutes(app: App, deps: ApiDeps): void {
   takeStep(app, deps, { path: 'start', status: 'in_progress', summary: 'The rider is in the car' });
   takeStep(app, deps, { path: 'complete', status: 'completed', summary: 'The ride is over, the driver free again' });
   offerRide(app, deps);
+  assignRide(app, deps);
 }
 
 function requestRide(app: App, { database, regions, leasing }: ApiDeps): void {
@@ -135,6 +136,7 @@ function newRide(region: Region, ride: NewRide, requestedAt: Date): RideRecord {
     dropoff: ride.dropoff,
     requestedAt: requestedAt.toISOString(),
     patienceUntil: new Date(requestedAt.getTime() + ride.patienceMs).toISOString(),
+    rescueUntil: null,
     offersMade: 0,
     assignment: null,
     cancellation: null,
@@ -177,15 +179,24 @@ function getRides(app: App, { database, regions }: ApiDeps): void {
         querystring: z.strictObject({
           regionId: schemas.FleetId,
           status: schemas.RideStatus.optional(),
+          needsRescue: z
+            .enum(['true'])
+            .optional()
+            .meta({ description: 'Those that found nobody within their patience and wait for an operator.' }),
           ...pageQuery(/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/),
         }),
         response: { 200: pageOf(schemas.Ride) },
       },
       config: { roles: ['service', 'ops'], problems: ['region_not_found'] },
     },
-    async ({ query: { regionId, status, cursor, limit } }) => {
+    async ({ query: { regionId, status, needsRescue, cursor, limit } }) => {
       const region = await regionById(regions, regionId);
-      const page = await listRides(database, region, { status: status ?? null, before: cursor ?? null, limit });
+      const page = await listRides(database, region, {
+        status: status ?? null,
+        needsRescue: needsRescue !== undefined,
+        before: cursor ?? null,
+        limit,
+      });
       return { items: page.items, nextCursor: cursorOf(page.after) };
     },
   );
@@ -309,6 +320,7 @@ function offerRide(app: App, deps: ApiDeps): void {
           'ride_not_found',
           'driver_not_found',
           'ride_not_searching',
+          'driver_blocked',
           'driver_unavailable',
           'ride_fully_offered',
           'idempotency_key_reused',
@@ -327,6 +339,53 @@ function offerRide(app: App, deps: ApiDeps): void {
     },
   );
 }
+
+function assignRide(app: App, { database, leasing, regions }: ApiDeps): void {
+  app.post(
+    '/rides/:id/assign',
+    {
+      schema: {
+        operationId: 'assignRide',
+        tags: ['rides'],
+        summary: 'Assign a driver to a ride, without asking',
+        description:
+          'Lease and confirmation in one. Repeated for the driver who has the ride, it is answered with that assignment: ' +
+          'a double click makes one.',
+        params: schemas.ServerIdParams,
+        body: z.strictObject({ driverId: schemas.FleetId }),
+        response: { 200: schemas.Ride },
+      },
+      config: {
+        roles: ['service', 'ops'],
+        problems: [
+          'ride_not_found',
+          'driver_not_found',
+          'ride_not_searching',
+          'driver_blocked',
+          'driver_unavailable',
+          'ride_fully_offered',
+        ],
+      },
+    },
+    async ({ params: { id: rideId }, body: { driverId } }) => {
+      const region = await regionByNumber(regions, regionOf(rideId), 'ride_not_found');
+      const found = await findPairing(database, region, rideId, driverId);
+      if (found === null) throw new ApiProblem('ride_not_found');
+      const { pickup, dropoff, position } = found;
+      const pickupEtaS = position === null ? 0 : greatCircleTravelTime(region.policy).etaS(position, pickup);
+      const terms = { ...region.policy, policyVersion: region.policyVersion };
+      const ask = { rideId, driverId, pickup, dropoff, pickupEtaS };
+      const outcome = await leasing.assignOne(region.number, ask, terms);
+      const ride = (await findRide(database, region, rideId))!;
+      if (!('refused' in outcome) || hasDriver(ride, driverId)) return ride;
+      throw new ApiProblem(outcome.refused);
+    },
+  );
+}
+
+/** Serves the ride now: a driver who once had it, or will never again, doesn't. */
+const hasDriver = ({ assignment, endedAt }: RideRecord, driverId: string): boolean =>
+  endedAt === null && assignment?.driverId === driverId;
 
 async function lease(
   { database, leasing }: ApiDeps,

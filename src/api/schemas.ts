@@ -90,6 +90,7 @@ export const Ride = z
     dropoff: Point,
     requestedAt: Time,
     patienceUntil: Time.meta({ description: 'The search ends here, unless an offer is still open then.' }),
+    rescueUntil: Time.nullable().meta({ description: 'It found nobody, and waits for an operator until then.' }),
     offersMade: z.int(),
     assignment: Assignment.nullable().meta({
       description: 'Null until a driver has accepted, and to drivers other than that one.',

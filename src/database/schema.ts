@@ -187,6 +187,8 @@ export const rides = pgTable(
     requestedAt: moment('requested_at').notNull(),
     /** The search ends here, unless an offer is still open then. */
     patienceUntil: moment('patience_until').notNull(),
+    /** Found nobody within its patience, and waits for an operator until then. */
+    rescueUntil: moment('rescue_until'),
     /** When a match round shall look at this ride; null when no round needs to. */
     queueAt: moment('queue_at'),
     /** Rounds in a row that found nobody: sets the radius and the wait. */

@@ -6,7 +6,7 @@
 import { cellsWithin } from '../../domain/geo.ts';
 import { type Exclusion, excludedDrivers, liftable, vehicleClassesFor } from '../../domain/eligibility.ts';
 import { matchings, type NobodyFound, type Pairing, type WaitingRide, whyNobody } from '../../domain/matching.ts';
-import { openPlaces, retryWaitMs, searchRadiusM } from '../../domain/search.ts';
+import { openPlaces, parallelOffers, retryWaitMs, searchRadiusM } from '../../domain/search.ts';
 import { greatCircleTravelTime } from '../../domain/travel-time.ts';
 import type { Policy } from '../../domain/policy.ts';
 import type { Sql } from '../database/connection.ts';
@@ -39,6 +39,7 @@ export interface RoundOutcome {
 
 interface Due {
   readonly ride: transitions.DueRide;
+  /** What it was requested under, with as many parallel offers as its search has escalated to. */
   readonly policy: Policy;
   readonly exclusions: readonly Exclusion[];
   readonly waiting: WaitingRide;
@@ -78,6 +79,13 @@ function dueRide(ride: transitions.DueRide, policy: Policy): Due {
     ageMs: ride.excluded_ages_ms[i]!,
   }));
   const own = { vehicleClass: ride.vehicle_class, acceptsLowerClass: ride.accepts_lower_class };
+  const search = {
+    emptyRounds: ride.empty_rounds,
+    liveOffers: ride.live_offers,
+    offersMade: ride.offers_made,
+    waitedMs: ride.waited_ms,
+  };
+  const terms = { ...policy, parallelOffers: parallelOffers(policy, search) };
   const waiting = {
     rideId: ride.ride_id,
     pickup: { lat: ride.pickup_lat, lng: ride.pickup_lng },
@@ -86,11 +94,11 @@ function dueRide(ride: transitions.DueRide, policy: Policy): Due {
     seats: ride.seats,
     attributes: ride.attributes,
     excluded: excludedDrivers(exclusions, ride.blocked_driver_ids, policy),
-    searchRadiusM: searchRadiusM(policy, ride.empty_rounds),
-    places: ride.patience_left_ms > 0 ? openPlaces(policy, ride.live_offers, ride.offers_made) : 0,
+    searchRadiusM: searchRadiusM(policy, search),
+    places: ride.patience_left_ms > 0 ? openPlaces(terms, ride.live_offers, ride.offers_made) : 0,
     queuedAtMs: ride.requested_at_ms,
   };
-  return { ride, policy, exclusions, waiting };
+  return { ride, policy: terms, exclusions, waiting };
 }
 
 async function findPairings(
@@ -121,7 +129,7 @@ function cellsAround(rides: readonly WaitingRide[]): number[] | null {
   return [...cells];
 }
 
-/** Leases what was paired, by the policy version of each ride. Contested: somebody else was quicker. */
+/** Leases what was paired, under the terms of each ride. Contested: somebody else was quicker. */
 async function leasePairings(
   { leasing, faults }: RoundDeps,
   region: Region,
@@ -129,22 +137,25 @@ async function leasePairings(
   pairings: readonly Pairing[],
 ): Promise<{ count: number; contested: Set<string> }> {
   const byRide = new Map(due.map((one) => [one.ride.ride_id, one]));
-  const byVersion = Map.groupBy(pairings, ({ rideId }) => byRide.get(rideId)!.ride.policy_version);
+  const byTerms = Map.groupBy(pairings, ({ rideId }) => {
+    const { ride, policy } = byRide.get(rideId)!;
+    return `${ride.policy_version} ${policy.parallelOffers}`;
+  });
   const contested = new Set<string>();
   let count = 0;
-  for (const [policyVersion, set] of byVersion) {
-    const { policy } = byRide.get(set[0]!.rideId)!;
+  for (const set of byTerms.values()) {
+    const { policy, ride } = byRide.get(set[0]!.rideId)!;
+    const terms = { ...policy, policyVersion: ride.policy_version };
     const asks = set.map(({ rideId, driverId, pickupEtaS }) => {
       const { waiting, exclusions } = byRide.get(rideId)!;
       const { pickup, dropoff } = waiting;
       return { rideId, driverId, pickupEtaS, pickup, dropoff, seenExclusions: exclusions.length };
     });
-    for (const outcome of await leasing.offer(
-      region.number,
-      asks,
-      { ...policy, policyVersion },
-      faults.beforeTelling,
-    )) {
+    const outcomes =
+      policy.asking === 'assign'
+        ? await leasing.assign(region.number, asks, terms)
+        : await leasing.offer(region.number, asks, terms, faults.beforeTelling);
+    for (const outcome of outcomes) {
       if ('refused' in outcome) contested.add(outcome.rideId);
       else count += 1;
     }
@@ -191,10 +202,12 @@ async function settle(
     }));
     const settled = await transitions.settleRides(sql, region.number, rides, {
       offersMax: policy.offersMax,
+      rescueMs: policy.rescueMs,
       recoveryMs: policy.positionStaleMs,
     });
-    for (const { given_up, reason } of settled) {
+    for (const { given_up, to_rescue, reason } of settled) {
       if (given_up) metrics.ridesGivenUp.inc({ reason });
+      else if (to_rescue) metrics.ridesToRescue.inc({ reason });
       else metrics.emptyLooks.inc({ reason });
     }
     const over = settled.filter(({ given_up }) => given_up).length;

@@ -216,6 +216,50 @@ export function createLeasing({ hot }: Pick<Database, 'hot'>, metrics: Metrics, 
     return outcomes;
   }
 
+  async function assignSet(
+    region: number,
+    asks: readonly OfferAsk[],
+    terms: transitions.LeaseTerms,
+    wait: boolean,
+  ): Promise<OfferOutcome[]> {
+    const made = asks.map((ask) => ({ ...ask, offerId: newId(region), leaseToken: newLeaseToken() }));
+    const answers = await transitions.assignDrivers(hot, region, made, terms, wait);
+    metrics.setSize.observe({ transition: 'assign' }, asks.length);
+    const notices: DriverNotice[] = [];
+    const outcomes = made.map((ask, i): OfferOutcome => {
+      const { refused, fence, first_offer_after_ms, assigned_at, since_request_ms } = answers[i]!;
+      metrics.countTransition('assign', refused ?? 'applied');
+      if (refused !== null) return { rideId: ask.rideId, driverId: ask.driverId, refused };
+      if (first_offer_after_ms !== null) metrics.requestToOffer.observe(first_offer_after_ms / 1000);
+      metrics.requestToAssigned.observe(since_request_ms / 1000);
+      const { rideId, driverId, offerId, pickup, dropoff } = ask;
+      const assignedAt = assigned_at.toISOString();
+      notices.push({
+        driverId,
+        event: 'assignment',
+        data: { rideId, driverId, offerId, fence, assignedAt, pickup, dropoff },
+      });
+      return { ...ask, fence, expiresInMs: 0 };
+    });
+    effects.tell(region, notices);
+    return outcomes;
+  }
+
+  /** Leases and confirms the pairs of a round in sets, never waiting; answers in the order asked. */
+  async function assign(
+    region: number,
+    asks: readonly OfferAsk[],
+    terms: transitions.LeaseTerms,
+  ): Promise<OfferOutcome[]> {
+    const sets: OfferAsk[][] = [];
+    for (let i = 0; i < asks.length; i += LEASE_SET_MAX) sets.push(asks.slice(i, i + LEASE_SET_MAX));
+    return (await Promise.all(sets.map((set) => assignSet(region, set, terms, false)))).flat();
+  }
+
+  /** One pair, by an operator: waits for a held row within the deadline. */
+  const assignOne = async (region: number, ask: OfferAsk, terms: transitions.LeaseTerms): Promise<OfferOutcome> =>
+    (await assignSet(region, [ask], terms, true))[0]!;
+
   /** One pair, for a fleet's own matcher: waits for a held row within the deadline. */
   async function offerOne(region: number, ask: OfferAsk, terms: transitions.LeaseTerms): Promise<OfferOutcome> {
     const outcomes = await leaseSet(region, [ask], terms, true);
@@ -284,6 +328,8 @@ export function createLeasing({ hot }: Pick<Database, 'hot'>, metrics: Metrics, 
     offer,
     offerOne,
     offerOnce,
+    assign,
+    assignOne,
     received: (region: number, claim: transitions.TermClaim) => receipts.submit(region, claim),
     confirm: (region: number, claim: transitions.TermClaim) => confirms.submit(region, claim),
     decline: (region: number, claim: transitions.TermClaim, reason: string) =>

@@ -91,6 +91,28 @@ export async function leaseDrivers(
     ${terms.deliveryTtlMs}::int, ${terms.decisionTtlMs}::int, ${terms.maxLifetimeMs}::int, ${wait}) order by ord`;
 }
 
+export interface AssignAnswer extends LeaseAnswer {
+  readonly assigned_at: Date;
+  readonly since_request_ms: number;
+}
+
+/** Leases that are confirmed with their grant. */
+export async function assignDrivers(
+  sql: Sql,
+  region: number,
+  asks: readonly LeaseAsk[],
+  terms: LeaseTerms,
+  wait: boolean,
+): Promise<AssignAnswer[]> {
+  return sql<AssignAnswer[]>`select refused, fence::float8, first_offer_after_ms, assigned_at, since_request_ms
+    from assign_drivers(${region}::smallint,
+    ${asks.map((a) => a.rideId)}::uuid[], ${asks.map((a) => a.driverId)}::text[],
+    ${asks.map((a) => a.offerId)}::uuid[], ${asks.map((a) => a.leaseToken)}::text[],
+    ${asks.map((a) => a.pickupEtaS)}::real[], ${asks.map((a) => a.seenExclusions ?? null)}::int[],
+    ${terms.policyVersion}::int, ${terms.offersMax}::int,
+    ${terms.deliveryTtlMs}::int, ${terms.decisionTtlMs}::int, ${terms.maxLifetimeMs}::int, ${wait}) order by ord`;
+}
+
 export interface LeaseOnceAnswer {
   readonly refused: RefusalOf<'lease'> | 'idempotency_key_reused' | null;
   readonly replayed: boolean;
@@ -295,11 +317,11 @@ export async function settleRides(
   sql: Sql,
   region: number,
   rides: readonly { rideId: string; waitMs: number; reason: string }[],
-  terms: { offersMax: number; recoveryMs: number },
-): Promise<{ ride_id: string; given_up: boolean; reason: string }[]> {
-  return sql`select ride_id, given_up, reason from settle_rides(${region}::smallint,
+  terms: { offersMax: number; rescueMs: number; recoveryMs: number },
+): Promise<{ ride_id: string; given_up: boolean; to_rescue: boolean; reason: string }[]> {
+  return sql`select ride_id, given_up, to_rescue, reason from settle_rides(${region}::smallint,
     ${rides.map((r) => r.rideId)}::uuid[], ${rides.map((r) => r.waitMs)}::int[], ${rides.map((r) => r.reason)}::text[],
-    ${terms.offersMax}::int, ${terms.recoveryMs}::int)`;
+    ${terms.offersMax}::int, ${terms.rescueMs}::int, ${terms.recoveryMs}::int)`;
 }
 
 export interface ShiftAnswer {

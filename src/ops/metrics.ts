@@ -6,6 +6,7 @@ const LATENCY_BUCKETS_S = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 
 export type TransitionName =
   | 'request'
   | 'lease'
+  | 'assign'
   | 'received'
   | 'confirm'
   | 'decline'
@@ -63,6 +64,12 @@ export function createMetrics() {
     emptyLooks: new Counter({
       name: 'cabrank_empty_looks_total',
       help: 'Looks of a ride at the drivers near it that led to no offer, by the reason.',
+      labelNames: ['reason'],
+      registers,
+    }),
+    ridesToRescue: new Counter({
+      name: 'cabrank_rides_to_rescue_total',
+      help: 'Rides that found nobody within their patience and were put on the operators’ list, by the reason.',
       labelNames: ['reason'],
       registers,
     }),

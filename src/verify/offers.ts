@@ -12,6 +12,10 @@ export const ruleCte = `rule as materialized (
     (document->>'positionStaleMs')::float8 * interval '1 ms' as recovery,
     (document->>'decisionTtlMs')::float8 as decision_ttl_ms,
     (document->>'parallelOffers')::float8 as parallel_offers,
+    coalesce((document->>'escalatedParallelOffers')::float8, 1) as escalated_parallel_offers,
+    coalesce((document->>'escalateAfterOffers')::float8, 100) as escalate_after_offers,
+    coalesce((document->>'escalateAfterMs')::float8, 86400000) * interval '1 ms' as escalate_after,
+    coalesce((document->>'rescueMs')::float8, 0) * interval '1 ms' as rescue,
     (document->>'offersMax')::float8 as offers_max
   from policies where region = $1::int2)`;
 

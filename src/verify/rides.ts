@@ -27,6 +27,7 @@ const letters = {
   driver_cancelled: 'G',
   no_drivers_available: 'N',
   exclusions_lifted: 'l',
+  rescue_needed: 'h',
 } as const;
 
 /** What a ride's search ended with. */
@@ -46,7 +47,7 @@ const UNSERVED = [
 ] as const;
 
 /** Searching, then trips that were given back and searched again, then perhaps an end or a trip. An acceptance withdraws the other offers. */
-const LEGAL_RIDE = '^R[mrdewul]*(Aw*T?G[mrdewul]*)*(N|X|Aw*(X|T(X|SC?)?)?)?$';
+const LEGAL_RIDE = '^R[mrdewulh]*(Aw*T?G[mrdewulh]*)*(N|X|Aw*(X|T(X|SC?)?)?)?$';
 /** Made, perhaps received, ended at most once; after an acceptance the trip. */
 const LEGAL_OFFER = '^mr?([dewu]|A(X|G|T(X|G|SC?)?)?)?$';
 const isTurn = 'ascii(letter) < 97';
@@ -83,7 +84,7 @@ const statusOf = (letter: string): string =>
  */
 const ctes = `
 ride as materialized (
-  select id, status, policy_version, requested_at, patience_until, queue_at, live_offers, offers_made, assigned_driver_id,
+  select id, status, policy_version, requested_at, patience_until, rescue_until, queue_at, live_offers, offers_made, assigned_driver_id,
     assigned_offer_id, ended_at, cancel_source, cancel_reason, cancel_phase, event_seq, updated_at,
     count(*) over (partition by id) as copies
   from rides where ${inRange('id', 'uuid')}),
@@ -98,7 +99,7 @@ story as materialized (
   select ride_id, count(*) as events, string_agg(letter, '' order by seq) as letters,
     string_agg(letter, '' order by seq) filter (where ${isTurn}) as turns,
     bool_and(seq = number) as is_numbered, bool_and(at_before is null or at >= at_before) as is_forward,
-    bool_and(letter in ('R', 'N', 'X', 'l')
+    bool_and(letter in ('R', 'N', 'X', 'l', 'h')
       or offer_id is not null and driver_id is not null and fence is not null) as is_named,
     max(made_offers) as made_offers, min(at) as first_at, max(at) as last_at,
     max(seq) filter (where ${isTurn}) as turn_seq,
@@ -152,7 +153,7 @@ const rides: Source = {
     {
       id: 'I6a',
       of: `r.status = 'searching'`,
-      holds: `greatest(r.patience_until, $4::text::timestamptz) + coalesce(p.lifetime + p.retry_max + p.recovery, '0 s')
+      holds: `greatest(r.patience_until, r.rescue_until, $4::text::timestamptz) + coalesce(p.lifetime + p.retry_max + p.recovery, '0 s')
         + '${GRACE}' >= $5::text::timestamptz`,
       shows: `format('patience ended %s', r.patience_until)`,
     },
@@ -240,7 +241,10 @@ const matters: Source = {
     {
       id: 'I1d',
       of: 'm.made_at is not null and p.version is not null',
-      holds: 'm.open_offers <= p.parallel_offers and m.made_offers <= p.offers_max',
+      // A search that has escalated by then may have more out at a time.
+      holds: `m.made_offers <= p.offers_max and m.open_offers <= case
+          when m.made_offers - 1 >= p.escalate_after_offers or m.made_at - r.requested_at >= p.escalate_after - interval '1 ms'
+          then greatest(p.parallel_offers, p.escalated_parallel_offers) else p.parallel_offers end`,
       shows: `format('number %s of the ride, %s open; its policy allows %s and %s', m.made_offers, m.open_offers,
         p.offers_max, p.parallel_offers)`,
     },

@@ -75,6 +75,7 @@ test('every route of the contract is described, under its own name', () => {
       'post /v1/offers/{id}/release',
       'post /v1/rides',
       'post /v1/rides/{id}/arrive',
+      'post /v1/rides/{id}/assign',
       'post /v1/rides/{id}/cancel',
       'post /v1/rides/{id}/complete',
       'post /v1/rides/{id}/offers',

@@ -442,4 +442,25 @@ describe.concurrent('lists of rides', () => {
     expect(await collect('&status=searching')).toEqual(ids.slice(3).sort().toReversed());
     expect(await collect('&status=completed')).toEqual([]);
   });
+
+  test('are assigned by an operator: a double click makes one assignment, and another driver is refused', async () => {
+    await using api = await startTestApi();
+    await openRegion(api);
+    for (const id of ['d1', 'd2']) await openDriver(api, id);
+    const rideId = await requestRide(api);
+    const assign = (driverId: string) => api.call('POST', `/v1/rides/${rideId}/assign`, { ...OPS, body: { driverId } });
+    const answers = await Promise.all([assign('d1'), assign('d1'), assign('d1')]);
+    for (const { status, body } of answers)
+      expect({ status, body }).toMatchObject({
+        status: 200,
+        body: { status: 'assigned', assignment: { driverId: 'd1', fence: 1 } },
+      });
+    expect(api.notices.filter(({ event }) => event === 'assignment')).toHaveLength(1);
+    expect(await assign('d2')).toMatchObject({ status: 409, body: { code: 'ride_not_searching' } });
+    const other = await requestRide(api, 'rider-2');
+    expect(await api.call('POST', `/v1/rides/${other}/assign`, { ...OPS, body: { driverId: 'd1' } })).toMatchObject({
+      status: 409,
+      body: { code: 'driver_unavailable' },
+    });
+  });
 });

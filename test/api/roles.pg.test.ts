@@ -20,6 +20,7 @@ const routes: readonly [Method, string, object | undefined, ...Role[]][] = [
   ['GET', '/v1/rides?regionId=city', undefined, 'service', 'ops'],
   ['GET', `${ride}/timeline`, undefined, 'rider', 'driver', 'service', 'ops'],
   ['POST', `${ride}/cancel`, { reasonCode: 'x' }, 'rider', 'driver', 'service', 'ops'],
+  ['POST', `${ride}/assign`, { driverId: 'd1' }, 'service', 'ops'],
   ['POST', `${ride}/arrive`, undefined, 'driver'],
   ['POST', `${ride}/start`, undefined, 'driver'],
   ['POST', `${ride}/complete`, undefined, 'driver'],

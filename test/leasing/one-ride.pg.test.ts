@@ -51,6 +51,7 @@ test('a ride that found nobody is looked at again later, and given up when its p
   const settle = (recoveryMs: number) =>
     t.settleRides(sql, region, [{ rideId: rideId!, waitMs: 5_000, reason: 'nobody_near' }], {
       offersMax: 10,
+      rescueMs: 0,
       recoveryMs,
     });
   expect(await settle(0)).toMatchObject([{ ride_id: rideId, given_up: false }]);

@@ -188,6 +188,17 @@ async function runTransitions(bench: Bench): Promise<void> {
       idempotency('once'),
     ),
   );
+  const [assigned] = await request(1);
+  await hot('assignDrivers', () =>
+    t.assignDrivers(
+      sql,
+      region,
+      [{ ...open[0]!, rideId: assigned!, driverId: 'd8', offerId: newId(region) }],
+      leaseTerms,
+      false,
+    ),
+  );
+  await bounded('liftExclusions', () => t.liftExclusions(sql, region, [once!]));
   const cancel = (rideId: string) => ({ rideId, riderId: null, source: 'system' as const, reason: 'test' });
   await hot('cancelRides', () => t.cancelRides(sql, region, [cancel(cancelled!), cancel(once!)], false));
   await hot('returnOffers', () => t.returnOffers(sql, region, [{ ...open[1]!, reason: 'far' }], 'declined', false));
@@ -197,6 +208,7 @@ async function runTransitions(bench: Bench): Promise<void> {
   await bounded('settleRides', () =>
     t.settleRides(sql, region, [{ rideId: withdrawn!, waitMs: 0, reason: 'nobody_near' }], {
       offersMax: 5,
+      rescueMs: 0,
       recoveryMs: 0,
     }),
   );

@@ -28,6 +28,7 @@ const TERMS = {
 };
 const NOW_MS = 0;
 const PATIENCE_MS = 3_600_000;
+const RESCUE_MS = 7_200_000;
 
 const city = await openCity(0);
 afterAll(() => city[Symbol.asyncDispose]());
@@ -47,7 +48,7 @@ const command = fc.oneof(
   {
     weight: 6,
     arbitrary: fc.record({
-      kind: fc.constant('lease' as const),
+      kind: fc.constantFrom('lease' as const, 'lease' as const, 'lease' as const, 'assign' as const),
       ride,
       driver,
       seen: fc.constantFrom('none', 'some', 'all', null),
@@ -74,7 +75,15 @@ const command = fc.oneof(
   { weight: 4, arbitrary: fc.record({ kind: fc.constant('advance' as const), ride, driver, step }) },
   { weight: 2, arbitrary: fc.record({ kind: fc.constant('online' as const), driver }) },
   { weight: 1, arbitrary: fc.record({ kind: fc.constant('offline' as const), driver }) },
-  { weight: 1, arbitrary: fc.record({ kind: fc.constant('settle' as const), ride, isPatient: fc.boolean() }) },
+  {
+    weight: 1,
+    arbitrary: fc.record({
+      kind: fc.constant('settle' as const),
+      ride,
+      isPatient: fc.boolean(),
+      rescueMs: fc.constantFrom(0, RESCUE_MS),
+    }),
+  },
 );
 type Command = typeof command extends fc.Arbitrary<infer Value> ? Value : never;
 
@@ -114,6 +123,7 @@ class Both {
     const rideId = 'ride' in asked ? this.#rides[asked.ride]! : '';
     const driverId = 'driver' in asked ? this.#drivers[asked.driver]! : '';
     switch (asked.kind) {
+      case 'assign':
       case 'lease': {
         const ask = {
           rideId,
@@ -123,8 +133,13 @@ class Both {
           pickupEtaS: 60,
           ...this.#seen(rideId, asked.seen),
         };
-        const [answer] = await transitions.leaseDrivers(sql, region, [ask], TERMS, true);
-        const said = this.#store.lease({ ...ask, token: ask.leaseToken }, TERMS, NOW_MS);
+        const isLease = asked.kind === 'lease';
+        const change = isLease ? transitions.leaseDrivers : transitions.assignDrivers;
+        const [answer] = await change(sql, region, [ask], TERMS, true);
+        const specified = { ...ask, token: ask.leaseToken };
+        const said = isLease
+          ? this.#store.lease(specified, TERMS, NOW_MS)
+          : this.#store.assign(specified, TERMS, NOW_MS);
         this.#compare([{ refused: answer!.refused, applied: answer!.refused === null }], said);
         if (said.applied) this.#offers.unshift({ id: ask.offerId, token: ask.leaseToken });
         return;
@@ -199,9 +214,10 @@ class Both {
         }
         await transitions.settleRides(sql, region, [{ rideId, waitMs: 0, reason: 'nobody_near' }], {
           offersMax: TERMS.offersMax,
+          rescueMs: asked.rescueMs,
           recoveryMs: 0,
         });
-        return this.#store.settle(rideId, TERMS.offersMax, NOW_MS);
+        return this.#store.settle(rideId, { offersMax: TERMS.offersMax, rescueMs: asked.rescueMs }, NOW_MS);
       }
     }
   }
@@ -246,7 +262,7 @@ class Both {
   async compareRows(): Promise<void> {
     const store = this.#store;
     const rides = await sql`select id, status, live_offers, offers_made, empty_rounds, queue_at is not null as queued,
-        excluded_driver_ids, excluded_as, event_seq, version, assigned_driver_id, assigned_offer_id,
+        excluded_driver_ids, excluded_as, rescue_until is not null as rescued, event_seq, version, assigned_driver_id, assigned_offer_id,
         (select count(*)::int from ride_events e where e.region = r.region and e.ride_id = r.id) as events
       from rides r where region = ${this.#region} and id = any(${this.#rides}::uuid[]) order by id`;
     expect([...rides]).toEqual(
@@ -261,6 +277,7 @@ class Both {
           queued: known.isQueued,
           excluded_driver_ids: known.exclusions.map(({ driverId }) => driverId),
           excluded_as: known.exclusions.map(({ cause }) => cause),
+          rescued: known.rescueUntilMs !== null,
           event_seq: known.events,
           version: known.version,
           assigned_driver_id: known.assignment?.driverId ?? null,

@@ -146,6 +146,7 @@ export async function recordHistory(sql: Sql): Promise<History> {
   await r.advance(completed, 'driver_arrived', 'in_progress', 'completed');
   await t.settleRides(sql, region, [{ rideId: ride.givenUp, waitMs: 1_000, reason: 'nobody_near' }], {
     offersMax: 0,
+    rescueMs: 0,
     recoveryMs: 0,
   });
   const ended = await recordCancellations(r, ride);

@@ -1,0 +1,1 @@
+ALTER TABLE "rides" ADD COLUMN "rescue_until" timestamp with time zone;
