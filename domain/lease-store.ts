@@ -90,6 +90,7 @@ export class LeaseStore {
       rideId,
       driverId,
       fence: leased.to.fence,
+      searchTry: ride.searchTry,
       token,
       status: 'pending',
       isProven: false,
@@ -166,10 +167,15 @@ export class LeaseStore {
     return DONE;
   }
 
-  driverCancel(rideId: string, driverId: string, patienceUntilMs: number): Answer {
+  driverCancel(
+    rideId: string,
+    driverId: string,
+    atMs: number,
+    policy: Pick<Policy, 'patienceMs' | 'givebacksMax'>,
+  ): Answer {
     const ride = this.rides.get(rideId);
     if (ride === undefined) return no('ride_not_found');
-    const verdict = rides.giveBackRide(ride, driverId, patienceUntilMs);
+    const verdict = rides.giveBackRide(ride, driverId, atMs, policy);
     if (verdict.kind === 'refused') return no(verdict.code);
     if (verdict.kind === 'repeated') return AGAIN;
     this.rides.set(rideId, verdict.to);
@@ -177,10 +183,34 @@ export class LeaseStore {
     return DONE;
   }
 
-  advance(rideId: string, driverId: string, step: RideStep): Answer {
+  /** To another driver, or nothing at all. */
+  reassign(
+    fromDriverId: string,
+    ask: Parameters<LeaseStore['lease']>[0],
+    policy: LeaseTerms & Pick<Policy, 'patienceMs' | 'givebacksMax'>,
+    atMs: number,
+  ): Answer {
+    const before = { rides: new Map(this.rides), drivers: new Map(this.drivers) };
+    const taken = this.driverCancel(ask.rideId, fromDriverId, atMs, policy);
+    if (!taken.applied) return taken;
+    const given = this.assign(ask, policy, atMs);
+    if (given.applied) return given;
+    for (const [id, ride] of before.rides) this.rides.set(id, ride);
+    for (const [id, driver] of before.drivers) this.drivers.set(id, driver);
+    return given;
+  }
+
+  /** Cancels the rides whose drivers have waited long enough; which. */
+  cancelNoShows(atMs: number): string[] {
+    const over = [...this.rides.values()].filter(({ noShowAtMs }) => noShowAtMs !== null && noShowAtMs <= atMs);
+    for (const { id } of over) this.cancel(id, null);
+    return over.map(({ id }) => id);
+  }
+
+  advance(rideId: string, driverId: string, step: RideStep, noShowAtMs: number | null = null): Answer {
     const ride = this.rides.get(rideId);
     if (ride === undefined) return no('ride_not_found');
-    const verdict = rides.advanceRide(ride, driverId, step);
+    const verdict = rides.advanceRide(ride, driverId, step, noShowAtMs);
     if (verdict.kind === 'refused') return no(verdict.code);
     if (verdict.kind === 'repeated') return AGAIN;
     this.rides.set(rideId, verdict.to);

@@ -8,6 +8,8 @@ export interface Offer {
   readonly rideId: string;
   readonly driverId: string;
   readonly fence: number;
+  /** Of the ride, when it was made. */
+  readonly searchTry: number;
   readonly token: string;
   readonly status: 'pending' | 'accepted' | 'declined' | 'expired' | 'withdrawn' | 'undeliverable';
   /** Ended by whoever held the token: a repetition gets its first answer. */
@@ -50,7 +52,8 @@ export function judgeTerm(
   if (claim.token !== offer.token) return 'wrong_token';
   if (offer.status === endedAs && offer.isProven) return 'repeated';
   const isItsTerm = driver.status === 'leased' && driver.term.offerId === offer.id;
-  if (offer.status === 'pending' && isItsTerm && atMs < driver.term.expiresAtMs) return 'live';
+  const isOfThisSearch = offer.searchTry === ride.searchTry;
+  if (offer.status === 'pending' && isItsTerm && isOfThisSearch && atMs < driver.term.expiresAtMs) return 'live';
   if (ride.status === 'cancelled') return 'ride_cancelled';
   if (ride.assignment !== null && ride.assignment.offerId !== offer.id) return 'ride_taken';
   const ranOut = offer.status === 'pending' || offer.status === 'expired' || offer.status === 'undeliverable';

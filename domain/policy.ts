@@ -28,6 +28,10 @@ export interface Policy {
   readonly escalateAfterMs: number;
   readonly escalatedParallelOffers: number;
   readonly escalatedRadiusM: number;
+  /** A ride that more drivers than this have given back isn't searched for any more by itself. */
+  readonly givebacksMax: number;
+  /** How long a driver waits at the pickup before the ride is cancelled as `no_show`; 0: for ever. */
+  readonly noShowAfterMs: number;
   /** How long a ride that found nobody within its patience waits for an operator to help; 0: not at all. */
   readonly rescueMs: number;
   /** The search radius of a ride's first round; each round that finds nobody adds a step, up to the maximum. */
@@ -86,6 +90,8 @@ export const defaultPolicy: Policy = {
   escalateAfterMs: 86_400_000,
   escalatedParallelOffers: 1,
   escalatedRadiusM: 8_000,
+  givebacksMax: 5,
+  noShowAfterMs: 0,
   rescueMs: 0,
   searchRadiusM: 2_000,
   searchRadiusStepM: 1_000,
@@ -123,6 +129,8 @@ export const policyBounds: Readonly<
   escalateAfterMs: { min: 100, max: 86_400_000, integer: true },
   escalatedParallelOffers: { min: 1, max: 10, integer: true },
   escalatedRadiusM: { min: 1, max: 200_000, integer: false },
+  givebacksMax: { min: 0, max: 100, integer: true },
+  noShowAfterMs: { min: 0, max: 86_400_000, integer: true },
   rescueMs: { min: 0, max: 86_400_000, integer: true },
   searchRadiusM: { min: 1, max: 200_000, integer: false },
   searchRadiusStepM: { min: 0, max: 200_000, integer: false },

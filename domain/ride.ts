@@ -42,6 +42,10 @@ export interface Ride {
   readonly rescueUntilMs: number | null;
   /** What came of offers to no avail, in order; only lifting changes an entry, and none is taken out. */
   readonly exclusions: readonly RideExclusion[];
+  /** The searches of this ride: +1 when it is given back. An offer belongs to the one it was made in. */
+  readonly searchTry: number;
+  /** The driver has arrived, and waits for so long; null: for ever. */
+  readonly noShowAtMs: number | null;
   /** Have had the ride, and given it back. */
   readonly gaveBackDriverIds: readonly string[];
   readonly events: number;
@@ -62,6 +66,8 @@ export const requestRide = (id: string, riderId: string, patienceUntilMs: number
   patienceUntilMs,
   rescueUntilMs: null,
   exclusions: [],
+  searchTry: 1,
+  noShowAtMs: null,
   gaveBackDriverIds: [],
   events: 1,
   version: 1,
@@ -113,14 +119,18 @@ export function cancelRide(
   if (ride.status === 'cancelled') return repeated;
   if (ride.status === 'in_progress') return refused('ride_in_progress');
   if (OVER.has(ride.status)) return refused('ride_over');
-  return applied(changed(ride, 1, { status: 'cancelled', isQueued: false }));
+  return applied(changed(ride, 1, { status: 'cancelled', isQueued: false, noShowAtMs: null }));
 }
 
-/** The driver cancels after accepting: the ride searches on, without that driver and with its patience from now on. */
+/**
+ * The driver cancels after accepting, or the ride is taken from him: it searches on, without that driver and with its
+ * patience from now on; not by itself when that has happened more than `givebacksMax` times.
+ */
 export function giveBackRide(
   ride: Ride,
   driverId: string,
-  patienceUntilMs: number,
+  atMs: number,
+  { patienceMs, givebacksMax }: Pick<Policy, 'patienceMs' | 'givebacksMax'>,
 ): Verdict<Ride, 'wrong_driver' | 'ride_in_progress' | 'ride_over'> {
   if (ride.assignment?.driverId !== driverId)
     return ride.gaveBackDriverIds.includes(driverId) ? repeated : refused('wrong_driver');
@@ -131,7 +141,10 @@ export function giveBackRide(
       status: 'searching',
       assignment: null,
       isQueued: true,
-      patienceUntilMs: Math.max(ride.patienceUntilMs, patienceUntilMs),
+      patienceUntilMs:
+        ride.gaveBackDriverIds.length >= givebacksMax ? atMs : Math.max(ride.patienceUntilMs, atMs + patienceMs),
+      searchTry: ride.searchTry + 1,
+      noShowAtMs: null,
       exclusions: [...ride.exclusions, { driverId, cause: 'cancelled' }],
       gaveBackDriverIds: [...ride.gaveBackDriverIds, driverId],
     }),
@@ -146,12 +159,15 @@ export function advanceRide(
   ride: Ride,
   driverId: string,
   step: RideStep,
+  noShowAtMs: number | null = null,
 ): Verdict<Ride, 'wrong_driver' | 'ride_cancelled' | 'wrong_phase'> {
   if (ride.assignment?.driverId !== driverId) return refused('wrong_driver');
   if (ride.status === 'cancelled') return refused('ride_cancelled');
   const ahead = PHASES.indexOf(step) - PHASES.indexOf(ride.status);
   if (ahead <= 0) return repeated;
-  return ahead > 1 ? refused('wrong_phase') : applied(changed(ride, 1, { status: step }));
+  return ahead > 1
+    ? refused('wrong_phase')
+    : applied(changed(ride, 1, { status: step, noShowAtMs: step === 'driver_arrived' ? noShowAtMs : null }));
 }
 
 /**

@@ -528,6 +528,11 @@ const corruptions: readonly Corruption[] = [
     finds: ['I7c', 'I4b', 'I4c'],
   },
   {
+    what: 'an offer of an old search was accepted in a new one',
+    plant: ({ offer }) => `update offers set search_try = search_try + 1 where ${offer('completed')}`,
+    finds: ['I4g'],
+  },
+  {
     what: 'a resource was leased while another had it',
     plant: () => `update resource_lease_terms set ended_at = clock_timestamp() where resource = 'job' and fence = 2`,
     finds: ['I8a'],

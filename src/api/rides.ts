@@ -50,6 +50,8 @@ export function rideRoutes(app: App, deps: ApiDeps): void {
   takeStep(app, deps, { path: 'complete', status: 'completed', summary: 'The ride is over, the driver free again' });
   offerRide(app, deps);
   assignRide(app, deps);
+  unassignRide(app, deps);
+  reassignRide(app, deps);
 }
 
 function requestRide(app: App, { database, regions, leasing }: ApiDeps): void {
@@ -259,14 +261,11 @@ function cancelRide(app: App, deps: ApiDeps): void {
 }
 
 async function giveBack(
-  { database, regions, leasing }: ApiDeps,
+  { database, leasing }: ApiDeps,
   region: Region,
   { rideId, driverId, reason }: { rideId: string; driverId: string; reason: string },
 ): Promise<RideRecord> {
-  const ride = await findRide(database, region, rideId);
-  if (ride === null) throw new ApiProblem('ride_not_found');
-  const { patienceMs } = await regions.policy(region.number, ride.policyVersion);
-  accepted(await leasing.unassign(region.number, { rideId, driverId, reason, patienceMs }));
+  accepted(await leasing.unassign(region.number, { rideId, driverId, reason }));
   return asSeenByDriver((await findRide(database, region, rideId))!, driverId);
 }
 
@@ -369,18 +368,96 @@ function assignRide(app: App, { database, leasing, regions }: ApiDeps): void {
     },
     async ({ params: { id: rideId }, body: { driverId } }) => {
       const region = await regionByNumber(regions, regionOf(rideId), 'ride_not_found');
-      const found = await findPairing(database, region, rideId, driverId);
-      if (found === null) throw new ApiProblem('ride_not_found');
-      const { pickup, dropoff, position } = found;
-      const pickupEtaS = position === null ? 0 : greatCircleTravelTime(region.policy).etaS(position, pickup);
+      const ask = await pairOf(database, region, rideId, driverId);
       const terms = { ...region.policy, policyVersion: region.policyVersion };
-      const ask = { rideId, driverId, pickup, dropoff, pickupEtaS };
       const outcome = await leasing.assignOne(region.number, ask, terms);
       const ride = (await findRide(database, region, rideId))!;
       if (!('refused' in outcome) || hasDriver(ride, driverId)) return ride;
       throw new ApiProblem(outcome.refused);
     },
   );
+}
+
+function unassignRide(app: App, { database, leasing, regions }: ApiDeps): void {
+  app.post(
+    '/rides/:id/unassign',
+    {
+      schema: {
+        operationId: 'unassignRide',
+        tags: ['rides'],
+        summary: 'Take a ride from its driver, and search on',
+        description:
+          'Until the rider is in the car. The driver is free and isn’t asked for this ride again; the ride keeps its ' +
+          'place in line. Repeated for the same driver, it is answered as the first time.',
+        params: schemas.ServerIdParams,
+        body: z.strictObject({ driverId: schemas.FleetId, reasonCode: schemas.ReasonCode }),
+        response: { 200: schemas.Ride },
+      },
+      config: {
+        roles: ['service', 'ops'],
+        problems: ['ride_not_found', 'wrong_driver', 'ride_in_progress', 'ride_over'],
+      },
+    },
+    async ({ params: { id: rideId }, body: { driverId, reasonCode: reason } }) => {
+      const region = await regionByNumber(regions, regionOf(rideId), 'ride_not_found');
+      accepted(await leasing.unassign(region.number, { rideId, driverId, source: 'operator', reason }));
+      return (await findRide(database, region, rideId))!;
+    },
+  );
+}
+
+function reassignRide(app: App, { database, leasing, regions }: ApiDeps): void {
+  app.post(
+    '/rides/:id/reassign',
+    {
+      schema: {
+        operationId: 'reassignRide',
+        tags: ['rides'],
+        summary: 'Take a ride from its driver and assign another, without asking',
+        description: 'Both or neither, at once. Repeated, it is answered as the first time.',
+        params: schemas.ServerIdParams,
+        body: z
+          .strictObject({
+            fromDriverId: schemas.FleetId,
+            toDriverId: schemas.FleetId,
+            reasonCode: schemas.ReasonCode,
+          })
+          .refine(({ fromDriverId, toDriverId }) => fromDriverId !== toDriverId, { error: 'names one driver twice' }),
+        response: { 200: schemas.Ride },
+      },
+      config: {
+        roles: ['service', 'ops'],
+        problems: [
+          'ride_not_found',
+          'driver_not_found',
+          'wrong_driver',
+          'ride_in_progress',
+          'ride_over',
+          'driver_blocked',
+          'driver_unavailable',
+          'ride_fully_offered',
+        ],
+      },
+    },
+    async ({ params: { id: rideId }, body: { fromDriverId, toDriverId: driverId, reasonCode: reason } }) => {
+      const region = await regionByNumber(regions, regionOf(rideId), 'ride_not_found');
+      const ask = await pairOf(database, region, rideId, driverId);
+      const terms = { ...region.policy, policyVersion: region.policyVersion };
+      const answer = await leasing.reassign(region.number, { ...ask, fromDriverId, source: 'operator', reason }, terms);
+      const ride = (await findRide(database, region, rideId))!;
+      if (answer.applied || hasDriver(ride, driverId)) return ride;
+      throw new ApiProblem(answer.refused ?? 'wrong_driver');
+    },
+  );
+}
+
+/** What a lease of this driver for this ride needs to know. */
+async function pairOf(database: ApiDeps['database'], region: Region, rideId: string, driverId: string) {
+  const found = await findPairing(database, region, rideId, driverId);
+  if (found === null) throw new ApiProblem('ride_not_found');
+  const { pickup, dropoff, position } = found;
+  const pickupEtaS = position === null ? 0 : greatCircleTravelTime(region.policy).etaS(position, pickup);
+  return { rideId, driverId, pickup, dropoff, pickupEtaS };
 }
 
 /** Serves the ride now: a driver who once had it, or will never again, doesn't. */
@@ -393,11 +470,7 @@ async function lease(
   pair: { readonly rideId: string; readonly driverId: string },
   idempotency: ReturnType<typeof idempotencyOf>,
 ): Promise<{ offerId: string; leaseToken: string | null; replayed: boolean }> {
-  const found = await findPairing(database, region, pair.rideId, pair.driverId);
-  if (found === null) throw new ApiProblem('ride_not_found');
-  const { pickup, dropoff, position } = found;
-  const pickupEtaS = position === null ? 0 : greatCircleTravelTime(region.policy).etaS(position, pickup);
-  const ask = { ...pair, pickup, dropoff, pickupEtaS };
+  const ask = await pairOf(database, region, pair.rideId, pair.driverId);
   const terms = { ...region.policy, policyVersion: region.policyVersion };
   if (idempotency !== null) {
     const answer = await leasing.offerOnce(region.number, ask, terms, idempotency);

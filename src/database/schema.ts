@@ -189,10 +189,14 @@ export const rides = pgTable(
     patienceUntil: moment('patience_until').notNull(),
     /** Found nobody within its patience, and waits for an operator until then. */
     rescueUntil: moment('rescue_until'),
+    /** The driver has arrived, and waits for the rider until then; null: no such limit. */
+    noShowAt: moment('no_show_at'),
     /** When a match round shall look at this ride; null when no round needs to. */
     queueAt: moment('queue_at'),
     /** Rounds in a row that found nobody: sets the radius and the wait. */
     emptyRounds: integer('empty_rounds').notNull().default(0),
+    /** The searches of this ride: +1 when it is given back. An offer belongs to the one it was made in. */
+    searchTry: smallint('search_try').notNull().default(1),
     /** Offers out now, and in all. */
     liveOffers: smallint('live_offers').notNull().default(0),
     offersMade: smallint('offers_made').notNull().default(0),
@@ -234,6 +238,9 @@ export const rides = pgTable(
     index('rides_queue')
       .on(t.region, t.queueAt)
       .where(sql`${t.queueAt} is not null`),
+    index('rides_no_show')
+      .on(t.region, t.noShowAt)
+      .where(sql`${t.noShowAt} is not null`),
     index('rides_open')
       .on(t.region, t.id)
       .where(sql`${t.endedAt} is null`),
@@ -245,6 +252,7 @@ export const rides = pgTable(
       'rides_ended',
       sql`(${t.status} in ('completed', 'cancelled', 'no_drivers_available')) = (${t.endedAt} is not null)`,
     ),
+    check('rides_no_show_only_while_arrived', sql`${t.noShowAt} is null or ${t.status} = 'driver_arrived'`),
     check(
       'rides_exclusions',
       sql`cardinality(${t.excludedDriverIds}) = cardinality(${t.excludedAs}) and cardinality(${t.excludedAs}) = cardinality(${t.excludedAt})`,
@@ -310,6 +318,7 @@ export const offers = pgTable(
     dueAt: moment('due_at'),
     decisionTtlMs: integer('decision_ttl_ms').notNull(),
     pickupEtaS: real('pickup_eta_s').notNull(),
+    searchTry: smallint('search_try').notNull().default(1),
     policyVersion: integer('policy_version').notNull(),
     version: smallint('version').notNull().default(1),
   },
@@ -358,7 +367,7 @@ export const assignments = pgTable(
     fence: bigint('fence', { mode: 'number' }).notNull(),
     assignedAt: moment('assigned_at').notNull(),
     endedAt: moment('ended_at'),
-    /** `completed`, `cancelled` (the ride was), `driver_cancelled` (the ride searches again). */
+    /** `completed`, `cancelled` (the ride was), `driver_cancelled`, `unassigned` by others (the ride searches again). */
     endedAs: text('ended_as'),
   },
   (t) => [
@@ -376,7 +385,7 @@ export const assignments = pgTable(
       .where(sql`${t.endedAt} is null`),
     check(
       'assignments_end',
-      sql`(${t.endedAs} is null) = (${t.endedAt} is null) and (${t.endedAs} is null or ${t.endedAs} in ('completed', 'cancelled', 'driver_cancelled')) and (${t.endedAt} is null or ${t.endedAt} >= ${t.assignedAt})`,
+      sql`(${t.endedAs} is null) = (${t.endedAt} is null) and (${t.endedAs} is null or ${t.endedAs} in ('completed', 'cancelled', 'driver_cancelled', 'unassigned')) and (${t.endedAt} is null or ${t.endedAt} >= ${t.assignedAt})`,
     ),
   ],
 );

@@ -50,6 +50,7 @@ type Found = ReadonlyMap<string, NobodyFound>;
 
 export async function runRound(deps: RoundDeps, region: Region): Promise<RoundOutcome> {
   await deps.leasing.expire(region.number);
+  await deps.leasing.cancelNoShows(region.number);
   const rows = await transitions.dueRides(deps.sql, region.number, ROUND_RIDES_MAX);
   if (rows.length === 0) {
     return { looked: 0, offered: 0, givenUp: 0, nextInMs: await transitions.nextRideDueInMs(deps.sql, region.number) };

@@ -1,5 +1,5 @@
 /**
- * Tidies: frees leases that are over in regions without rounds, writes down the ends of resource leases, takes drivers
+ * Tidies: frees leases that are over and cancels rides whose riders didn't come in regions without rounds, writes down the ends of resource leases, takes drivers
  * offline who are gone, drops idempotency keys and finished work older than a day. Correctness never depends on it: every round frees its region's own leases.
  */
 import type { Sql } from '../database/connection.ts';
@@ -43,6 +43,7 @@ export function startSweeper(deps: SweeperDeps): () => Promise<void> {
     for (const { number, policy } of await deps.regions.all()) {
       if (isStopped) return;
       await deps.leasing.expire(number);
+      await deps.leasing.cancelNoShows(number);
       if (performance.now() - (retiredAtMs.get(number) ?? -Infinity) >= policy.presenceGraceMs / 2) {
         retiredAtMs.set(number, performance.now());
         await retireAbsentDrivers(deps, number, policy.presenceGraceMs);

@@ -142,9 +142,8 @@ function handlersOf({ leasing, positions, regions }: GatewayDeps, seat: Seat): H
     complete: advance('completed'),
     cancel: async ({ rideId, reasonCode }) => {
       const home = homeOf(rideId, 'ride_not_found');
-      const patienceMs = (await regions.byNumber(home))?.policy.patienceMs;
-      if (patienceMs === undefined) throw new EventRefused('ride_not_found');
-      orRefuse(await leasing.unassign(home, { rideId, driverId, reason: reasonCode, patienceMs }));
+      if ((await regions.byNumber(home)) === null) throw new EventRefused('ride_not_found');
+      orRefuse(await leasing.unassign(home, { rideId, driverId, reason: reasonCode }));
       return { rideId, status: 'searching' };
     },
   };

@@ -1,5 +1,6 @@
 -- assigned → driver_arrived → in_progress → completed, by the assigned driver alone. A step that was already taken
 -- is a repetition; one that isn't next is `wrong_phase`. Completing frees the driver.
+-- From the arrival on the rider has the policy's noShowAfterMs.
 create or replace function advance_rides(
   p_region smallint, p_ride_ids uuid[], p_driver_ids text[], p_status text[], p_wait boolean)
 returns table (ord int, refused text, applied boolean)
@@ -17,7 +18,9 @@ begin
     where j.verdict is null order by j.ride_id, j.ord);
 
   with going as (
-    select r.id, r.status as phase, a.status, d.driver_id, r.assigned_offer_id as offer_id, d.fence,
+    select r.id, r.status as phase, a.status, d.driver_id,
+      case when a.status = 'driver_arrived' then nullif(policy_number(p_region, r.policy_version, 'noShowAfterMs', 0), 0) end as no_show_ms,
+      r.assigned_offer_id as offer_id, d.fence,
       greatest(v_now, r.updated_at, d.updated_at) as at
     from unnest(p_ride_ids, p_driver_ids, p_status) with ordinality a(ride_id, driver_id, status, ord)
     join rides r on r.region = p_region and r.id = a.ride_id
@@ -26,6 +29,7 @@ begin
   ),
   gone as (
     update rides r set status = g.status, ended_at = case when g.status = 'completed' then g.at end,
+      no_show_at = g.at + make_interval(secs => g.no_show_ms / 1000.0),
       event_seq = r.event_seq + 1, version = r.version + 1, updated_at = g.at
     from going g
     where r.region = p_region and r.id = g.id and r.status = g.phase and r.assigned_driver_id = g.driver_id

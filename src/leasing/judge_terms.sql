@@ -17,7 +17,7 @@ begin
       when sha256(convert_to(a.token, 'UTF8')) <> o.token_hash then 'wrong_token'
       when o.status = p_ended_as and o.proof is not null then 'repeated'
       when o.ride_id <> all(p_rides) or o.driver_id <> all(p_drivers) then 'busy'
-      when o.status = 'pending' and d.offer_id = o.id and t.at < d.lease_expires_at then null
+      when o.status = 'pending' and d.offer_id = o.id and o.search_try = r.search_try and t.at < d.lease_expires_at then null
       when r.status = 'cancelled' then 'ride_cancelled'
       when r.assigned_offer_id <> o.id then 'ride_taken'
       when o.status in ('pending', 'expired', 'undeliverable') and d.fence = o.fence then 'lease_expired'

@@ -30,7 +30,7 @@ begin
         where b.region = p_region and b.rider_id = r.rider_id and b.driver_id = a.driver_id) as blocked,
       coalesce(a.driver_id = any(r.excluded_driver_ids[a.seen_exclusions + 1:]), false) as excluded,
       least(p_parallel_offers - r.live_offers, p_offers_max - r.offers_made) as room,
-      r.offers_made, r.requested_at,
+      r.offers_made, r.requested_at, r.search_try,
       greatest(v_now, r.updated_at, max(d.updated_at) over (partition by a.ride_id)) as at
     from asked a
     left join rides r on r.region = p_region and r.id = a.ride_id
@@ -52,14 +52,14 @@ begin
       fence = d.fence + 1, version = d.version + 1, updated_at = f.at
     from fitting f
     where d.region = p_region and d.driver_id = f.driver_id and d.status = 'available' and f.place <= f.room
-    returning f.ord, f.ride_id, f.place, d.driver_id, d.offer_id, f.token, f.pickup_eta_s, d.fence, f.at, d.lease_expires_at
+    returning f.ord, f.ride_id, f.place, f.search_try, d.driver_id, d.offer_id, f.token, f.pickup_eta_s, d.fence, f.at, d.lease_expires_at
   ),
   made as (
     insert into offers (region, id, ride_id, driver_id, fence, status, token_hash, granted_at, expires_at,
-      lifetime_ends_at, due_at, decision_ttl_ms, pickup_eta_s, policy_version)
+      lifetime_ends_at, due_at, decision_ttl_ms, pickup_eta_s, search_try, policy_version)
     select p_region, g.offer_id, g.ride_id, g.driver_id, g.fence, 'pending', sha256(convert_to(g.token, 'UTF8')), g.at,
       g.lease_expires_at, g.at + make_interval(secs => p_max_lifetime_ms / 1000.0), g.lease_expires_at,
-      p_decision_ttl_ms, g.pickup_eta_s, p_policy_version
+      p_decision_ttl_ms, g.pickup_eta_s, g.search_try, p_policy_version
     from granted g
   ),
   offered as (

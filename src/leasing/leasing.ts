@@ -148,7 +148,12 @@ export function createLeasing({ hot }: Pick<Database, 'hot'>, metrics: Metrics, 
     'driver_cancel',
     ({ rideId, driverId }: transitions.UnassignAsk) => `${rideId} ${driverId}`,
     (region, asks, wait) => transitions.unassignRides(hot, region, asks, wait),
-    effects.wake,
+    (region, applied) => {
+      // A driver who gave the ride back knows.
+      const others = applied.flatMap(({ item }) => (item.source === undefined ? [] : [takenNotice(item)]));
+      effects.tell(region, others);
+      effects.wake(region);
+    },
   );
 
   const stepNames = { driver_arrived: 'arrive', in_progress: 'start', completed: 'complete' } as const;
@@ -260,6 +265,48 @@ export function createLeasing({ hot }: Pick<Database, 'hot'>, metrics: Metrics, 
   const assignOne = async (region: number, ask: OfferAsk, terms: transitions.LeaseTerms): Promise<OfferOutcome> =>
     (await assignSet(region, [ask], terms, true))[0]!;
 
+  /** From one driver to another, or nothing; tells both. */
+  async function reassign(
+    region: number,
+    ask: OfferAsk & Pick<transitions.ReassignAsk, 'fromDriverId' | 'source' | 'reason'>,
+    terms: transitions.LeaseTerms,
+  ): Promise<transitions.ReassignAnswer> {
+    const made = { ...ask, offerId: newId(region), leaseToken: newLeaseToken() };
+    const answer = await transitions.reassignRide(hot, region, made, terms);
+    metrics.countTransition('reassign', answer.refused ?? (answer.applied ? 'applied' : 'repeated'));
+    if (!answer.applied) return answer;
+    const { rideId, driverId, offerId, pickup, dropoff } = made;
+    const { fence } = answer;
+    const assignedAt = answer.assigned_at.toISOString();
+    effects.tell(region, [
+      takenNotice({ ...ask, driverId: ask.fromDriverId }),
+      { driverId, event: 'assignment', data: { rideId, driverId, offerId, fence, assignedAt, pickup, dropoff } },
+    ]);
+    // The freed driver may serve another ride.
+    effects.wake(region);
+    return answer;
+  }
+
+  /** Cancels the rides whose riders didn't come in time, in bounded sets; returns how many. */
+  async function cancelNoShows(region: number): Promise<number> {
+    let cancelled = 0;
+    for (let sets = 0; sets < SWEEP_SETS_MAX; sets += 1) {
+      const over = await transitions.cancelNoShows(hot, region, LEASE_SET_MAX);
+      metrics.countTransition('no_show', 'applied', over.length);
+      if (over.length > 0) {
+        const why = { reason: 'no_show', source: 'system' } as const;
+        effects.tell(
+          region,
+          over.map(({ ride_id: rideId, driver_id: driverId }) => takenNotice({ rideId, driverId, ...why })),
+        );
+        effects.wake(region);
+      }
+      cancelled += over.length;
+      if (over.length < LEASE_SET_MAX) break;
+    }
+    return cancelled;
+  }
+
   /** One pair, for a fleet's own matcher: waits for a held row within the deadline. */
   async function offerOne(region: number, ask: OfferAsk, terms: transitions.LeaseTerms): Promise<OfferOutcome> {
     const outcomes = await leaseSet(region, [ask], terms, true);
@@ -330,6 +377,8 @@ export function createLeasing({ hot }: Pick<Database, 'hot'>, metrics: Metrics, 
     offerOnce,
     assign,
     assignOne,
+    reassign,
+    cancelNoShows,
     received: (region: number, claim: transitions.TermClaim) => receipts.submit(region, claim),
     confirm: (region: number, claim: transitions.TermClaim) => confirms.submit(region, claim),
     decline: (region: number, claim: transitions.TermClaim, reason: string) =>
@@ -356,6 +405,18 @@ const withdrawnNotices = (
   reason: string,
 ): DriverNotice[] =>
   (answer.withdrawn_offer_ids ?? []).map((offerId, i) => withdrawn(answer.withdrawn_driver_ids![i]!, offerId, reason));
+
+/** The ride isn't this driver's any more. */
+const takenNotice = ({
+  driverId,
+  rideId,
+  reason,
+  source = 'system',
+}: Pick<transitions.UnassignAsk, 'driverId' | 'rideId' | 'reason' | 'source'>): DriverNotice => ({
+  driverId,
+  event: 'ride:cancelled',
+  data: { rideId, reasonCode: reason, source },
+});
 
 const cancelledNotice = (driverId: string, ask: transitions.CancelAsk): DriverNotice => ({
   driverId,

@@ -258,10 +258,11 @@ export async function cancelRides(
 
 export interface UnassignAsk {
   readonly rideId: string;
+  /** Who has the ride, as whoever asks knows it. */
   readonly driverId: string;
+  /** Who takes it from the driver; the driver unless given. */
+  readonly source?: 'driver' | 'operator' | 'system';
   readonly reason: string;
-  /** How long the ride searches from now on, at the least. */
-  readonly patienceMs: number;
 }
 
 export interface UnassignAnswer {
@@ -277,7 +278,7 @@ export async function unassignRides(
 ): Promise<UnassignAnswer[]> {
   return sql<UnassignAnswer[]>`select refused, applied from unassign_rides(${region}::smallint,
     ${asks.map((a) => a.rideId)}::uuid[], ${asks.map((a) => a.driverId)}::text[],
-    ${asks.map((a) => a.reason)}::text[], ${asks.map((a) => a.patienceMs)}::int[], ${wait}) order by ord`;
+    ${asks.map((a) => a.source ?? 'driver')}::text[], ${asks.map((a) => a.reason)}::text[], ${wait}) order by ord`;
 }
 
 export type RideStep = 'driver_arrived' | 'in_progress' | 'completed';
@@ -303,6 +304,43 @@ export async function advanceRides(
     ${asks.map((a) => a.rideId)}::uuid[], ${asks.map((a) => a.driverId)}::text[],
     ${asks.map((a) => a.status)}::text[], ${wait}) order by ord`;
 }
+
+export interface ReassignAsk extends LeaseAsk {
+  /** Who has the ride; `driverId` gets it. */
+  readonly fromDriverId: string;
+  readonly source: 'operator' | 'system';
+  readonly reason: string;
+}
+
+export interface ReassignAnswer {
+  readonly refused: RefusalOf<'driverCancel'> | RefusalOf<'lease'> | null;
+  readonly applied: boolean;
+  readonly fence: number;
+  readonly assigned_at: Date;
+}
+
+/** From one driver to another in one transaction, or nothing. */
+export async function reassignRide(
+  sql: Sql,
+  region: number,
+  ask: ReassignAsk,
+  terms: LeaseTerms,
+): Promise<ReassignAnswer> {
+  const [answer] = await sql<ReassignAnswer[]>`
+    select refused, applied, fence::float8, assigned_at from reassign_ride(${region}::smallint, ${ask.rideId}::uuid,
+      ${ask.fromDriverId}, ${ask.driverId}, ${ask.source}, ${ask.reason}, ${ask.offerId}::uuid, ${ask.leaseToken},
+      ${ask.pickupEtaS}::real, ${terms.policyVersion}::int, ${terms.offersMax}::int, ${terms.deliveryTtlMs}::int,
+      ${terms.decisionTtlMs}::int, ${terms.maxLifetimeMs}::int)`;
+  return answer!;
+}
+
+/** Cancels up to `limit` rides whose riders didn't come in time; each with the driver who waited. Never waits. */
+export const cancelNoShows = async (
+  sql: Sql,
+  region: number,
+  limit: number,
+): Promise<{ ride_id: string; driver_id: string }[]> =>
+  sql`select ride_id, driver_id from cancel_no_shows(${region}::smallint, ${limit}::int)`;
 
 /** Relieves rides of their exclusions for lapsed offers; answers with those that had any. Never waits. */
 export const liftExclusions = async (

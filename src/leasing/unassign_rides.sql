@@ -1,7 +1,8 @@
--- assigned, driver_arrived → searching: the driver cancels after accepting. The ride goes back to the front of the
--- line without that driver, with its patience from now on.
+-- assigned, driver_arrived → searching: the driver cancels after accepting, or an operator takes the ride from him. The
+-- ride goes back to the front of the line without that driver, with its patience from now on, and a new search try: no
+-- offer of an old one can book. After more than the policy's givebacksMax drivers it isn't searched for by itself any more.
 create or replace function unassign_rides(
-  p_region smallint, p_ride_ids uuid[], p_driver_ids text[], p_reasons text[], p_patience_ms int[], p_wait boolean)
+  p_region smallint, p_ride_ids uuid[], p_driver_ids text[], p_sources text[], p_reasons text[], p_wait boolean)
 returns table (ord int, refused text, applied boolean)
 language plpgsql as $$
 #variable_conflict use_column
@@ -17,16 +18,21 @@ begin
     where j.verdict is null order by j.ride_id, j.ord);
 
   with leaving as (
-    select r.id, d.driver_id, r.assigned_offer_id as offer_id, d.fence, a.reason, a.patience_ms,
+    select r.id, d.driver_id, r.assigned_offer_id as offer_id, d.fence, a.source, a.reason,
+      policy_number(p_region, r.policy_version, 'patienceMs', 0) as patience_ms,
+      cardinality(array_positions(r.excluded_as, 'cancelled'))
+        >= policy_number(p_region, r.policy_version, 'givebacksMax', 5) as is_too_often,
       greatest(v_now, r.updated_at, d.updated_at) as at
-    from unnest(p_ride_ids, p_driver_ids, p_reasons, p_patience_ms) with ordinality a(ride_id, driver_id, reason, patience_ms, ord)
+    from unnest(p_ride_ids, p_driver_ids, p_sources, p_reasons) with ordinality a(ride_id, driver_id, source, reason, ord)
     join rides r on r.region = p_region and r.id = a.ride_id
     join driver_state d on d.region = p_region and d.driver_id = a.driver_id
     where a.ord = any(v_ords)
   ),
   searching as (
     update rides r set status = 'searching', assigned_driver_id = null, assigned_offer_id = null, queue_at = l.at,
-      patience_until = greatest(r.patience_until, l.at + make_interval(secs => l.patience_ms / 1000.0)),
+      no_show_at = null, search_try = r.search_try + 1,
+      patience_until = case when l.is_too_often then l.at
+        else greatest(r.patience_until, l.at + make_interval(secs => l.patience_ms / 1000.0)) end,
       excluded_driver_ids = r.excluded_driver_ids || l.driver_id, excluded_as = r.excluded_as || 'cancelled'::text,
       excluded_at = r.excluded_at || l.at,
       event_seq = r.event_seq + 1, version = r.version + 1, updated_at = l.at
@@ -36,7 +42,8 @@ begin
     returning r.id, r.event_seq
   ),
   unassigned as (
-    update assignments s set ended_at = l.at, ended_as = 'driver_cancelled' from leaving l
+    update assignments s set ended_at = l.at, ended_as = case l.source when 'driver' then 'driver_cancelled' else 'unassigned' end
+    from leaving l
     where s.region = p_region and s.offer_id = l.offer_id and s.ended_at is null
   ),
   freed as (
@@ -46,7 +53,8 @@ begin
     where d.region = p_region and d.driver_id = l.driver_id and d.status = 'assigned' and d.leased_to_ride_id = l.id
   )
   insert into ride_events (region, ride_id, seq, type, at, driver_id, offer_id, fence, reason)
-  select p_region, l.id, s.event_seq, 'driver_cancelled', l.at, l.driver_id, l.offer_id, l.fence, l.reason
+  select p_region, l.id, s.event_seq, case l.source when 'driver' then 'driver_cancelled' else 'driver_unassigned' end, l.at,
+    l.driver_id, l.offer_id, l.fence, case l.source when 'driver' then l.reason else l.source || ':' || l.reason end
   from leaving l join searching s on s.id = l.id;
 
   return query
@@ -69,7 +77,7 @@ begin
       when a.ride_id <> all(p_rides) then 'busy'
       when r.assigned_driver_id is distinct from a.driver_id then
         case when exists (select from ride_events e where e.region = p_region and e.ride_id = r.id
-                          and e.type = 'driver_cancelled' and e.driver_id = a.driver_id)
+                          and e.type in ('driver_cancelled', 'driver_unassigned') and e.driver_id = a.driver_id)
         then 'repeated' else 'wrong_driver' end
       -- Only now: a driver whom nobody knows is wrong, and not busy.
       when a.driver_id <> all(p_drivers) then 'busy'

@@ -14,6 +14,8 @@ export type TransitionName =
   | 'expire'
   | 'cancel'
   | 'driver_cancel'
+  | 'reassign'
+  | 'no_show'
   | 'arrive'
   | 'start'
   | 'complete'

@@ -49,6 +49,7 @@ export const invariants = [
       I4c: 'offers and events tell the same',
       I4d: "each event carries its offer's driver and fence",
       I4e: 'a live token is the one its offer recorded',
+      I4g: 'an offer is of the search try it was made in, and accepted in no other',
       I4f: 'an offer withdrawn without a token lost its ride to a cancellation or to another acceptance',
     },
   },

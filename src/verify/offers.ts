@@ -109,7 +109,7 @@ const terms: Source = {
       ]),
     ),
     ...Object.fromEntries(
-      ['completed', 'cancelled', 'driver_cancelled'].map((end) => [
+      ['completed', 'cancelled', 'driver_cancelled', 'unassigned'].map((end) => [
         `assignments.${end}`,
         `(a.ended_as is not distinct from '${end}')::int`,
       ]),

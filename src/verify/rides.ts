@@ -25,6 +25,7 @@ const letters = {
   ride_completed: 'C',
   ride_cancelled: 'X',
   driver_cancelled: 'G',
+  driver_unassigned: 'U',
   no_drivers_available: 'N',
   exclusions_lifted: 'l',
   rescue_needed: 'h',
@@ -47,13 +48,13 @@ const UNSERVED = [
 ] as const;
 
 /** Searching, then trips that were given back and searched again, then perhaps an end or a trip. An acceptance withdraws the other offers. */
-const LEGAL_RIDE = '^R[mrdewulh]*(Aw*T?G[mrdewulh]*)*(N|X|Aw*(X|T(X|SC?)?)?)?$';
+const LEGAL_RIDE = '^R[mrdewulh]*(Aw*T?[GU][mrdewulh]*)*(N|X|Aw*(X|T(X|SC?)?)?)?$';
 /** Made, perhaps received, ended at most once; after an acceptance the trip. */
-const LEGAL_OFFER = '^mr?([dewu]|A(X|G|T(X|G|SC?)?)?)?$';
+const LEGAL_OFFER = '^mr?([dewu]|A(X|G|U|T(X|G|U|SC?)?)?)?$';
 const isTurn = 'ascii(letter) < 97';
 /** An offer's end, and the end of the trip that an acceptance led to. */
 const isEnd = `letter in ('A', 'd', 'e', 'w', 'u')`;
-const isTripEnd = `letter in ('C', 'X', 'G')`;
+const isTripEnd = `letter in ('C', 'X', 'G', 'U')`;
 
 const cases = (value: string, of: Readonly<Record<string, string>>): string =>
   `case ${value} ${Object.entries(of)
@@ -70,6 +71,7 @@ const statusOf = (letter: string): string =>
   cases(letter, {
     R: 'searching',
     G: 'searching',
+    U: 'searching',
     A: 'assigned',
     T: 'driver_arrived',
     S: 'in_progress',
@@ -91,7 +93,8 @@ ride as materialized (
 told as materialized (
   select ride_id, seq, type, at, driver_id, offer_id, fence, reason, letter,
     row_number() over w as number, lag(at) over w as at_before,
-    count(*) filter (where letter = 'm') over w as made_offers, count(*) filter (where ${isEnd}) over w as ended_offers
+    count(*) filter (where letter = 'm') over w as made_offers, count(*) filter (where ${isEnd}) over w as ended_offers,
+    count(*) filter (where letter in ('G', 'U')) over w as given_back
   from (select *, coalesce(${cases('type', letters)}, '?') as letter from ride_events
     where ${inRange('ride_id', 'uuid')} offset 0) lettered
   window w as (partition by ride_id order by seq rows unbounded preceding)),
@@ -110,7 +113,8 @@ deed as materialized (
     min(driver_id) as driver_id, min(fence) as fence,
     min(driver_id) = max(driver_id) and min(fence) = max(fence)
       and count(driver_id) = count(*) and count(fence) = count(*) as is_one_term,
-    min(at) filter (where letter = 'm') as made_at,
+    min(at) filter (where letter = 'm') as made_at, min(given_back) filter (where letter = 'm') as made_in_try,
+    min(given_back) filter (where letter = 'A') as accepted_in_try,
     max(made_offers - ended_offers) filter (where letter = 'm') as open_offers,
     max(made_offers) filter (where letter = 'm') as made_offers,
     min(at) filter (where letter = 'r') as received_at,
@@ -121,7 +125,7 @@ deed as materialized (
 matter as materialized (
   select e.*, o.id, o.ride_id as offer_ride_id, o.driver_id as offer_driver_id, o.fence as offer_fence, o.status,
     o.proof, o.granted_at, o.received_at as offer_received_at, o.ended_at, o.end_reason as offer_end_reason,
-    o.policy_version, a.offer_id as assigned_offer_id, a.assigned_at, a.ended_at as assignment_ended_at,
+    o.policy_version, o.search_try, a.offer_id as assigned_offer_id, a.assigned_at, a.ended_at as assignment_ended_at,
     a.ended_as as assignment_ended_as,
     lag(a.offer_id) over w as assigned_offer_before, lag(a.ended_at) over w as assignment_ended_before
   from deed e
@@ -277,6 +281,12 @@ const matters: Source = {
       shows: `format('withdrawn as %s, and the ride is %s', m.offer_end_reason, r.status)`,
     },
     {
+      id: 'I4g',
+      of: 'm.made_at is not null and m.id is not null',
+      holds: 'm.search_try = m.made_in_try + 1 and coalesce(m.accepted_in_try, m.made_in_try) = m.made_in_try',
+      shows: `format('recorded for try %s, made in %s, accepted in %s', m.search_try, m.made_in_try + 1, m.accepted_in_try + 1)`,
+    },
+    {
       id: 'I5a',
       of: `m.end_type = 'offer_accepted' or m.assigned_offer_id is not null`,
       holds: `m.end_type = 'offer_accepted' and m.assigned_at = m.end_at
@@ -285,6 +295,7 @@ const matters: Source = {
           ride_completed: 'completed',
           ride_cancelled: 'cancelled',
           driver_cancelled: 'driver_cancelled',
+          driver_unassigned: 'unassigned',
         })}`,
       shows: `format('assigned %s, ended %s %s; told: accepted %s, %s %s', m.assigned_at, m.assignment_ended_as,
         m.assignment_ended_at, m.end_at, m.trip_end_type, m.trip_end_at)`,

@@ -463,4 +463,26 @@ describe.concurrent('lists of rides', () => {
       body: { code: 'driver_unavailable' },
     });
   });
+
+  test('are taken from their driver and given to another by an operator, and both are told', async () => {
+    await using api = await startTestApi();
+    await openRegion(api);
+    for (const id of ['d1', 'd2']) await openDriver(api, id);
+    const rideId = await requestRide(api);
+    const post = (what: string, body: object) => api.call('POST', `/v1/rides/${rideId}/${what}`, { ...OPS, body });
+    const why = { reasonCode: 'complaint' };
+    expect((await post('unassign', { driverId: 'd1', ...why })).body.code).toBe('wrong_driver');
+    await must(post('assign', { driverId: 'd1' }));
+    const reassign = () => post('reassign', { fromDriverId: 'd1', toDriverId: 'd2', ...why });
+    for (const answer of [await reassign(), await reassign()])
+      expect(answer).toMatchObject({ status: 200, body: { status: 'assigned', assignment: { driverId: 'd2' } } });
+    const unassign = () => post('unassign', { driverId: 'd2', ...why });
+    for (const answer of [await unassign(), await unassign()])
+      expect(answer).toMatchObject({ status: 200, body: { status: 'searching', assignment: null } });
+    expect((await post('reassign', { fromDriverId: 'd1', toDriverId: 'd1', ...why })).body.code).toBe(
+      'invalid_request',
+    );
+    const told = api.notices.map(({ driverId, event }) => `${driverId} ${event}`);
+    expect(told).toEqual(['d1 assignment', 'd1 ride:cancelled', 'd2 assignment', 'd2 ride:cancelled']);
+  });
 });

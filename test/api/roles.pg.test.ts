@@ -20,6 +20,8 @@ const routes: readonly [Method, string, object | undefined, ...Role[]][] = [
   ['GET', '/v1/rides?regionId=city', undefined, 'service', 'ops'],
   ['GET', `${ride}/timeline`, undefined, 'rider', 'driver', 'service', 'ops'],
   ['POST', `${ride}/cancel`, { reasonCode: 'x' }, 'rider', 'driver', 'service', 'ops'],
+  ['POST', `${ride}/unassign`, { driverId: 'd1', reasonCode: 'x' }, 'service', 'ops'],
+  ['POST', `${ride}/reassign`, { fromDriverId: 'd1', toDriverId: 'd2', reasonCode: 'x' }, 'service', 'ops'],
   ['POST', `${ride}/assign`, { driverId: 'd1' }, 'service', 'ops'],
   ['POST', `${ride}/arrive`, undefined, 'driver'],
   ['POST', `${ride}/start`, undefined, 'driver'],

@@ -69,7 +69,7 @@ test('a round that has read a ride before its driver gave it back doesn’t leas
   const [seen] = await transitions.dueRides(town.sql, town.region, 1);
   const term = await lease(town.sql, town.region, rideId, 'd1');
   await transitions.confirmOffers(town.sql, town.region, [term], true);
-  const back = { rideId, driverId: 'd1', reason: 'flat_tyre', patienceMs: 60_000 };
+  const back = { rideId, driverId: 'd1', reason: 'flat_tyre' };
   await transitions.unassignRides(town.sql, town.region, [back], true);
   const stale = {
     rideId,
@@ -93,7 +93,7 @@ test('whoever declined is asked again once the exclusion is over, whoever gave t
   await transitions.returnOffers(town.sql, town.region, [{ ...declined, reason: 'busy' }], 'declined', true);
   const accepted = await lease(town.sql, town.region, rideId, 'd2');
   await transitions.confirmOffers(town.sql, town.region, [accepted], true);
-  const back = { rideId, driverId: 'd2', reason: 'flat_tyre', patienceMs: 60_000 };
+  const back = { rideId, driverId: 'd2', reason: 'flat_tyre' };
   await transitions.unassignRides(town.sql, town.region, [back], true);
   expect(await town.round()).toEqual([]);
   await town.letWait(rideId, 30_000);

@@ -43,7 +43,7 @@ function play(
     else if (kind === 5) store.giveBackOffer(claim, o % 2 === 0 ? 'declined' : 'withdrawn', nowMs);
     else if (kind === 6) store.expire(nowMs);
     else if (kind === 7) store.cancel(rideId, null);
-    else if (kind === 8) store.driverCancel(rideId, driverId, nowMs + 100);
+    else if (kind === 8) store.driverCancel(rideId, driverId, nowMs, { patienceMs: 100, givebacksMax: 2 });
     else if (kind === 9) store.advance(rideId, driverId, steps[o % 3]!);
     else if (o < 4) store.bringOnline(driverId);
     else store.takeOffline(driverId);

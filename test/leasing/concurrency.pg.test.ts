@@ -8,7 +8,7 @@ import { createLeasing, type Leasing } from '../../src/leasing/leasing.ts';
 import * as t from '../../src/leasing/transitions.ts';
 import { createMetrics } from '../../src/ops/metrics.ts';
 import { verify } from '../../src/verify/verify.ts';
-import { addRides, lease, leaseTerms, openCity, type Term } from '../support/city.ts';
+import { addRides, CENTER, lease, leaseTerms, openCity, type Term } from '../support/city.ts';
 
 const effects = { tell: () => {}, wake: () => {} };
 
@@ -146,8 +146,38 @@ test(
         ),
       leave: () =>
         all('leave', some(terms, 5), (leasing, { rideId, driverId }) =>
-          leasing.unassign(region, { rideId, driverId, reason: 'mix', patienceMs: 600_000 }),
+          leasing.unassign(region, { rideId, driverId, reason: 'mix' }),
         ),
+      assign: async () => {
+        const asks = some(rideIds, 5).map((rideId) => ({
+          rideId,
+          driverId: random.pick(city.driverIds),
+          offerId: newId(region),
+          leaseToken: newLeaseToken(),
+          pickupEtaS: 1,
+        }));
+        const answers = await t.assignDrivers(sql, region, asks, { ...leaseTerms, ...policy }, false);
+        asks.forEach((ask, i) => {
+          const { refused, fence } = answers[i]!;
+          if (refused === null) terms.push({ ...ask, fence });
+          done.set(`assign ${refused ?? 'applied'}`, (done.get(`assign ${refused ?? 'applied'}`) ?? 0) + 1);
+        });
+      },
+      reassign: () =>
+        all('reassign', some(terms, 5), async (leasing, { rideId, driverId: fromDriverId }) => {
+          const to = random.pick(city.driverIds.filter((driverId) => driverId !== fromDriverId));
+          const ask = { rideId, driverId: to, fromDriverId, source: 'operator' as const, reason: 'mix' };
+          const place = { pickup: CENTER, dropoff: CENTER, pickupEtaS: 1 };
+          return leasing.reassign(region, { ...ask, ...place }, { ...leaseTerms, ...policy });
+        }),
+      noShow: async () => {
+        await sql`update rides set no_show_at = updated_at where id in (
+          select id from rides where status = 'driver_arrived' order by random() limit 1 for update skip locked)`;
+        const cancelled = await random.pick(leasings).cancelNoShows(region);
+        done.set('noShow applied', (done.get('noShow applied') ?? 0) + cancelled);
+        if (cancelled > 0)
+          rideIds = [...rideIds.slice(cancelled), ...(await addRides(sql, region, cancelled, 600_000))];
+      },
       offline: () => all('offline', some(city.driverIds, 1), (leasing, driverId) => leasing.offline(region, driverId)),
       online: () => all('online', some(city.driverIds), (leasing, driverId) => leasing.online(region, driverId)),
     };

@@ -162,7 +162,7 @@ async function runTransitions(bench: Bench): Promise<void> {
   await hot('confirmOffers', () => t.confirmOffers(sql, region, claimsOf(terms), false));
   await bounded('confirmOffers, repeated', () => t.confirmOffers(sql, region, claimsOf(terms), false));
   await hot('unassignRides', () =>
-    t.unassignRides(sql, region, [{ rideId: rides[2]!, driverId: 'd3', reason: 'flat', patienceMs: 1_000 }], false),
+    t.unassignRides(sql, region, [{ rideId: rides[2]!, driverId: 'd3', reason: 'flat' }], false),
   );
   for (const status of ['driver_arrived', 'in_progress'] as const) {
     const steps = terms.slice(0, 2).map(({ rideId, driverId }) => ({ rideId, driverId, status }));

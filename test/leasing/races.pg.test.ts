@@ -110,7 +110,7 @@ describe('one after the other', () => {
     const [rideId] = await addRides(sql, region, 1);
     const old = await lease(sql, region, rideId!, first);
     await confirm(old);
-    const ask = { rideId: rideId!, driverId: first, reason: 'test', patienceMs: 60_000 };
+    const ask = { rideId: rideId!, driverId: first, reason: 'test' };
     await transitions.unassignRides(sql, region, [ask], true);
     const fresh = await lease(sql, region, rideId!, second);
     // He hears what he heard then, and nothing changes.
@@ -135,7 +135,7 @@ describe('one after the other', () => {
     const [driver] = drivers(1) as [string];
     const [rideId] = await addRides(sql, region, 1);
     await confirm(await lease(sql, region, rideId!, driver));
-    const ask = { rideId: rideId!, driverId: driver, reason: 'test', patienceMs: 60_000 };
+    const ask = { rideId: rideId!, driverId: driver, reason: 'test' };
     await transitions.unassignRides(sql, region, [ask], true);
     const due = (await transitions.dueRides(sql, region, 500)).find((ride) => ride.ride_id === rideId);
     // What a match round goes by.

@@ -381,7 +381,7 @@ describe('cancel', () => {
 
 describe('a driver who cancels after accepting', () => {
   const leave = (city: City, rideId: string, driverId = 'd1') =>
-    t.unassignRides(city.sql, city.region, [{ rideId, driverId, reason: 'flat_tyre', patienceMs: 60_000 }], true);
+    t.unassignRides(city.sql, city.region, [{ rideId, driverId, reason: 'flat_tyre' }], true);
 
   test('sends the ride back to searching without him, and is free', async () => {
     await using city = await openCity(2);

@@ -25,6 +25,9 @@ const TERMS = {
   deliveryTtlMs: 600_000,
   decisionTtlMs: 1_200_000,
   maxLifetimeMs: 7_200_000,
+  patienceMs: 3_600_000,
+  givebacksMax: 1,
+  noShowAfterMs: 3_600_000,
 };
 const NOW_MS = 0;
 const PATIENCE_MS = 3_600_000;
@@ -71,7 +74,17 @@ const command = fc.oneof(
       by: fc.constantFrom('rider', 'stranger', null),
     }),
   },
-  { weight: 2, arbitrary: fc.record({ kind: fc.constant('driverCancel' as const), ride, driver }) },
+  {
+    weight: 2,
+    arbitrary: fc.record({
+      kind: fc.constant('driverCancel' as const),
+      ride,
+      driver,
+      source: fc.constantFrom('driver' as const, 'operator' as const),
+    }),
+  },
+  { weight: 2, arbitrary: fc.record({ kind: fc.constant('reassign' as const), ride, driver, to: driver }) },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constant('noShow' as const), ride }) },
   { weight: 4, arbitrary: fc.record({ kind: fc.constant('advance' as const), ride, driver, step }) },
   { weight: 2, arbitrary: fc.record({ kind: fc.constant('online' as const), driver }) },
   { weight: 1, arbitrary: fc.record({ kind: fc.constant('offline' as const), driver }) },
@@ -172,13 +185,13 @@ class Both {
         );
       }
       case 'driverCancel': {
-        const ask = { rideId, driverId, reason: 'test', patienceMs: PATIENCE_MS };
-        const said = this.#store.driverCancel(rideId, driverId, NOW_MS + PATIENCE_MS);
+        const ask = { rideId, driverId, source: asked.source, reason: 'test' };
+        const said = this.#store.driverCancel(rideId, driverId, NOW_MS, TERMS);
         return this.#compare(await transitions.unassignRides(sql, region, [ask], true), said);
       }
       case 'advance': {
         const ask = { rideId, driverId, status: asked.step };
-        const said = this.#store.advance(rideId, driverId, asked.step);
+        const said = this.#store.advance(rideId, driverId, asked.step, NOW_MS + TERMS.noShowAfterMs);
         return this.#compare(await transitions.advanceRides(sql, region, [ask], true), said);
       }
       case 'online':
@@ -191,6 +204,34 @@ class Both {
           await transitions.takeOffline(sql, region, [driverId], 'test', true),
           this.#store.takeOffline(driverId),
         );
+      case 'reassign': {
+        const toDriverId = this.#drivers[asked.to]!;
+        if (toDriverId === driverId) return;
+        const ask = {
+          rideId,
+          driverId: toDriverId,
+          offerId: newId(region),
+          leaseToken: newId(region),
+          pickupEtaS: 60,
+          fromDriverId: driverId,
+          source: 'operator' as const,
+          reason: 'test',
+        };
+        const said = this.#store.reassign(driverId, { ...ask, token: ask.leaseToken }, TERMS, NOW_MS);
+        this.#compare([await transitions.reassignRide(sql, region, ask, TERMS)], said);
+        if (said.applied) this.#offers.unshift({ id: ask.offerId, token: ask.leaseToken });
+        return;
+      }
+      case 'noShow': {
+        const state = this.#store.rides.get(rideId);
+        if (state?.status === 'driver_arrived') {
+          await sql`update rides set no_show_at = updated_at where region = ${region} and id = ${rideId}`;
+          this.#store.rides.set(rideId, { ...state, noShowAtMs: NOW_MS });
+        }
+        const cancelled = await transitions.cancelNoShows(sql, region, 10);
+        expect(cancelled.map(({ ride_id: id }) => id)).toEqual(this.#store.cancelNoShows(NOW_MS));
+        return;
+      }
       case 'lift': {
         await transitions.liftExclusions(sql, region, [rideId]);
         return this.#store.lift(rideId);
@@ -262,7 +303,7 @@ class Both {
   async compareRows(): Promise<void> {
     const store = this.#store;
     const rides = await sql`select id, status, live_offers, offers_made, empty_rounds, queue_at is not null as queued,
-        excluded_driver_ids, excluded_as, rescue_until is not null as rescued, event_seq, version, assigned_driver_id, assigned_offer_id,
+        excluded_driver_ids, excluded_as, rescue_until is not null as rescued, search_try, no_show_at is not null as no_show, event_seq, version, assigned_driver_id, assigned_offer_id,
         (select count(*)::int from ride_events e where e.region = r.region and e.ride_id = r.id) as events
       from rides r where region = ${this.#region} and id = any(${this.#rides}::uuid[]) order by id`;
     expect([...rides]).toEqual(
@@ -278,6 +319,8 @@ class Both {
           excluded_driver_ids: known.exclusions.map(({ driverId }) => driverId),
           excluded_as: known.exclusions.map(({ cause }) => cause),
           rescued: known.rescueUntilMs !== null,
+          search_try: known.searchTry,
+          no_show: known.noShowAtMs !== null,
           event_seq: known.events,
           version: known.version,
           assigned_driver_id: known.assignment?.driverId ?? null,
@@ -303,12 +346,19 @@ class Both {
           };
         }),
     );
-    const offers = await sql`select id, status, fence::int, proof is not null as proven, version
+    const offers = await sql`select id, status, search_try, fence::int, proof is not null as proven, version
       from offers where region = ${this.#region} and id = any(${this.#offers.map(({ id }) => id)}::uuid[]) order by id`;
     expect([...offers]).toEqual(
       [...store.offers.values()]
         .toSorted((a, b) => (a.id < b.id ? -1 : 1))
-        .map(({ id, status, fence, isProven, version }) => ({ id, status, fence, proven: isProven, version })),
+        .map(({ id, status, searchTry, fence, isProven, version }) => ({
+          id,
+          status,
+          search_try: searchTry,
+          fence,
+          proven: isProven,
+          version,
+        })),
     );
   }
 }
@@ -318,7 +368,7 @@ test(
   { timeout: 1_800_000 },
   async () => {
     const lanes = Array.from({ length: AT_ONCE }, async (_, lane) => {
-      const region = await addRegion(sql, `lane-${lane}`);
+      const region = await addRegion(sql, `lane-${lane}`, TERMS);
       await sql`insert into presence_epochs (region, since) values (${region}, now() - interval '1 day')`;
       const sequence = fc.asyncProperty(fc.array(command, { minLength: 5, maxLength: 40 }), async (commands) => {
         const both = new Both(region);

@@ -213,7 +213,7 @@ async function recordOpenRides(r: Recorder, ride: Record<RideName, string>) {
   await r.confirm(taken);
   await r.advance(taken, 'driver_arrived');
   const givenBack = await r.accepted(ride.driving, 'd2');
-  const asks = [{ rideId: ride.driving, driverId: 'd2', reason: 'breakdown', patienceMs: 300_000 }];
+  const asks = [{ rideId: ride.driving, driverId: 'd2', reason: 'breakdown' }];
   mustApply(await t.unassignRides(r.sql, r.region, asks, true));
   const driving = await r.accepted(ride.driving, 'd3');
   await r.advance(driving, 'driver_arrived', 'in_progress');

@@ -1,0 +1,9 @@
+ALTER TABLE "assignments" DROP CONSTRAINT "assignments_end";--> statement-breakpoint
+ALTER TABLE "offers" ADD COLUMN "search_try" smallint DEFAULT 1 NOT NULL;--> statement-breakpoint
+ALTER TABLE "rides" ADD COLUMN "no_show_at" timestamp with time zone;--> statement-breakpoint
+ALTER TABLE "rides" ADD COLUMN "search_try" smallint DEFAULT 1 NOT NULL;--> statement-breakpoint
+UPDATE "rides" r SET "search_try" = 1 + g.times FROM (SELECT region, ride_id, count(*) AS times FROM "ride_events" WHERE type = 'driver_cancelled' GROUP BY 1, 2) g WHERE r.region = g.region AND r.id = g.ride_id;--> statement-breakpoint
+UPDATE "offers" o SET "search_try" = 1 + g.times FROM (SELECT m.region, m.offer_id, count(*) AS times FROM "ride_events" m JOIN "ride_events" b ON b.region = m.region AND b.ride_id = m.ride_id AND b.type = 'driver_cancelled' AND b.seq < m.seq WHERE m.type = 'offer_made' GROUP BY 1, 2) g WHERE o.region = g.region AND o.id = g.offer_id;--> statement-breakpoint
+CREATE INDEX "rides_no_show" ON "rides" USING btree ("region","no_show_at") WHERE "rides"."no_show_at" is not null;--> statement-breakpoint
+ALTER TABLE "assignments" ADD CONSTRAINT "assignments_end" CHECK (("assignments"."ended_as" is null) = ("assignments"."ended_at" is null) and ("assignments"."ended_as" is null or "assignments"."ended_as" in ('completed', 'cancelled', 'driver_cancelled', 'unassigned')) and ("assignments"."ended_at" is null or "assignments"."ended_at" >= "assignments"."assigned_at"));--> statement-breakpoint
+ALTER TABLE "rides" ADD CONSTRAINT "rides_no_show_only_while_arrived" CHECK ("rides"."no_show_at" is null or "rides"."status" = 'driver_arrived');
