@@ -259,3 +259,15 @@ function commonest(reasons: readonly (Unsuitable | null)[]): NobodyFound {
   const counts = UNSUITABLE.map((reason) => reasons.filter((each) => each === reason).length);
   return UNSUITABLE[counts.indexOf(Math.max(...counts))]!;
 }
+
+/** How many of these rides somebody near would suit. */
+export function countServable(
+  rides: readonly WaitingRide[],
+  drivers: readonly DriverProfile[],
+  { travelTime }: Pick<MatchingContext, 'travelTime'>,
+): number {
+  if (rides.length === 0 || drivers.length === 0) return 0;
+  const grid = new DriverGrid(drivers);
+  const suits = (ride: WaitingRide) => (driver: DriverProfile) => unsuitability(ride, driver, travelTime) === null;
+  return rides.filter((ride) => grid.nearest(ride.pickup, ride.searchRadiusM, 1, suits(ride)).length > 0).length;
+}

@@ -7,7 +7,7 @@ import { syntheticDemand } from './demand/synthetic.ts';
 import { killOneOf, runVerify, startFleet, type Fleet } from './fleet.ts';
 import { readSecret, readSettings, UsageError, type Settings } from './options.ts';
 import { ProgressView } from './progress.ts';
-import { buildReport, formatReport, readConflicts } from './report.ts';
+import { buildReport, formatReport, readCounted } from './report.ts';
 import { runSimulation } from './run.ts';
 
 /** Where the made-up city lies: a place on land that no real fleet calls its own. */
@@ -86,8 +86,9 @@ async function drive(
   }).finally(() => kills.forEach(clearTimeout));
 
   console.log('every ride has ended; verifying the records …');
+  const metricsUrls = [...new Set([...service.urls, ...service.members.flatMap(({ url }) => url ?? [])])];
   const verification = await runVerify(service.databaseUrl, settings.dataDir);
-  const report = buildReport(result, verification, await readConflicts(service.urls));
+  const report = buildReport(result, verification, await readCounted(metricsUrls));
   console.log(formatReport(report, verification));
   if (settings.jsonFile !== null) await writeFile(settings.jsonFile, `${JSON.stringify(report, null, 2)}\n`);
   return report.verify.violations > 0 || report.rides.open > 0 || verification.empty ? 1 : 0;

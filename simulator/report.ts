@@ -16,6 +16,7 @@ export interface Verification {
   readonly facts: {
     readonly offers: Readonly<Record<string, number>>;
     readonly leasesGranted: number;
+    readonly heldSeconds: Readonly<Record<string, number>>;
     readonly unserved: Readonly<Record<string, number>>;
     readonly sweeperLagMs: { readonly p50: number | null; readonly p99: number | null };
   };
@@ -23,8 +24,22 @@ export interface Verification {
 
 export type Report = ReturnType<typeof buildReport>;
 
-export function buildReport(result: SimulationResult, verification: Verification, conflicts: number) {
-  const { offers, leasesGranted, sweeperLagMs, unserved } = verification.facts;
+/** What only the processes know of themselves, summed over those that still answer. */
+export interface Counted {
+  /** Pairs that a round wanted and somebody else was quicker to. */
+  readonly conflicts: number;
+  /** Looks of a ride that led to no offer while a suitable driver near it was held by another ride's offer. */
+  readonly hiddenSupply: number;
+}
+
+export function buildReport(
+  result: SimulationResult,
+  verification: Verification,
+  { conflicts, hiddenSupply }: Counted,
+) {
+  const { offers, leasesGranted, heldSeconds, sweeperLagMs, unserved } = verification.facts;
+  const { accepted = 0, ...inVain } = heldSeconds;
+  const wasted = Object.values(inVain).reduce((sum, seconds) => sum + seconds, 0);
   const ended = (status: string): number => offers[status] ?? 0;
   return {
     ...result,
@@ -38,15 +53,27 @@ export function buildReport(result: SimulationResult, verification: Verification
     },
     /** Rides that found no driver, by what kept the drivers near them. */
     unserved,
-    leases: { granted: leasesGranted, conflicts, sweeperLagMs },
+    leases: {
+      granted: leasesGranted,
+      conflicts,
+      sweeperLagMs,
+      /** Driver-seconds of wall time that leases took which ended in nothing, by how. */
+      wastedSeconds: Object.fromEntries(
+        Object.entries(inVain).map(([end, seconds]) => [end, Math.round(10 * seconds) / 10]),
+      ),
+      /** Of the time that all drivers were there, what they were held by offers. */
+      hiddenShare: round((accepted + wasted) / (result.drivers * result.wallSeconds)),
+      hiddenSupply,
+    },
     verify: { checked: verification.checked, violations: verification.violations },
   };
 }
 
 const METRICS_DEADLINE_MS = 5_000;
 
-/** Pairs that a round wanted and somebody else was quicker to; summed over the processes that still answer. */
-export async function readConflicts(urls: readonly string[]): Promise<number> {
+const round = (value: number): number => Math.round(value * 1e4) / 1e4;
+
+export async function readCounted(urls: readonly string[]): Promise<Counted> {
   const texts = await Promise.all(
     urls.map((url) =>
       fetch(`${url}/metrics`, { signal: AbortSignal.timeout(METRICS_DEADLINE_MS) })
@@ -54,13 +81,15 @@ export async function readConflicts(urls: readonly string[]): Promise<number> {
         .catch(() => ''),
     ),
   );
-  let conflicts = 0;
-  for (const [, outcome, value] of texts
-    .join('\n')
-    .matchAll(/^cabrank_transitions_total\{transition="lease",outcome="(\w+)"\} (\d+)/gm)) {
-    if (outcome !== 'applied' && outcome !== 'repeated') conflicts += Number(value);
-  }
-  return conflicts;
+  const all = texts.join('\n');
+  const sum = (pattern: RegExp): number =>
+    [...all.matchAll(pattern)].reduce((total, match) => total + Number(match.groups?.['value']), 0);
+  return {
+    conflicts: sum(
+      /^cabrank_transitions_total\{transition="(?:lease|assign)",outcome="(?!applied|repeated)\w+"\} (?<value>\d+)/gm,
+    ),
+    hiddenSupply: sum(/^cabrank_hidden_supply_total (?<value>\d+)/gm),
+  };
 }
 
 const ms = (value: number | null): string => (value === null ? '–' : `${Math.round(value * 10) / 10} ms`);
@@ -94,7 +123,7 @@ export function formatReport(report: Report, verification: Verification): string
     ],
     [
       'leases',
-      `${leases.granted} granted, ${leases.conflicts} pairs refused; lapsed ones freed after p50 ${ms(leases.sweeperLagMs.p50)}, p99 ${ms(leases.sweeperLagMs.p99)}`,
+      `${leases.granted} granted, ${leases.conflicts} pairs refused; held drivers ${(100 * leases.hiddenShare).toFixed(2)} % of their time, in vain for ${list(leases.wastedSeconds)} s; ${leases.hiddenSupply} looks missed a held driver; lapsed ones freed after p50 ${ms(leases.sweeperLagMs.p50)}, p99 ${ms(leases.sweeperLagMs.p99)}`,
     ],
     ['misbehaviour', list(report.faults)],
     ['refusals', list(report.errors)],

@@ -5,7 +5,14 @@
  */
 import { cellsWithin } from '../../domain/geo.ts';
 import { type Exclusion, excludedDrivers, liftable, vehicleClassesFor } from '../../domain/eligibility.ts';
-import { matchings, type NobodyFound, type Pairing, type WaitingRide, whyNobody } from '../../domain/matching.ts';
+import {
+  countServable,
+  matchings,
+  type NobodyFound,
+  type Pairing,
+  type WaitingRide,
+  whyNobody,
+} from '../../domain/matching.ts';
 import { openPlaces, parallelOffers, retryWaitMs, searchRadiusM } from '../../domain/search.ts';
 import { greatCircleTravelTime } from '../../domain/travel-time.ts';
 import type { Policy } from '../../domain/policy.ts';
@@ -103,18 +110,24 @@ function dueRide(ride: transitions.DueRide, policy: Policy): Due {
 }
 
 async function findPairings(
-  { sql }: RoundDeps,
+  { sql, metrics }: RoundDeps,
   region: Region,
   due: readonly Due[],
 ): Promise<{ pairings: Pairing[]; nobody: Found }> {
   const rides = due.map(({ waiting }) => waiting);
   const { positionStaleMs, matching, candidatesMax } = region.policy;
-  const drivers = await transitions.availableDrivers(sql, region.number, cellsAround(rides), positionStaleMs);
+  const cells = cellsAround(rides);
+  const drivers = await transitions.driversNear(sql, region.number, 'available', cells, positionStaleMs);
   const context = { travelTime: greatCircleTravelTime(region.policy), candidatesMax };
   const seeking = rides.filter(({ places }) => places > 0);
   const pairings = drivers.length === 0 ? [] : matchings[matching](seeking, drivers, context);
   const paired = new Set(pairings.map(({ rideId }) => rideId));
   const without = rides.filter(({ rideId }) => !paired.has(rideId));
+  const starving = without.filter(({ places }) => places > 0);
+  if (starving.length > 0) {
+    const hidden = await transitions.driversNear(sql, region.number, 'leased', cells, positionStaleMs);
+    metrics.hiddenSupply.inc(countServable(starving, hidden, context));
+  }
   return { pairings, nobody: whyNobody(without, drivers, context) };
 }
 

@@ -3,7 +3,7 @@
 create or replace function cancel_rides(
   p_region smallint, p_ride_ids uuid[], p_rider_ids text[], p_sources text[], p_reasons text[], p_wait boolean)
 returns table (ord int, refused text, applied boolean, released_driver_id text,
-  withdrawn_offer_ids uuid[], withdrawn_driver_ids text[])
+  withdrawn_offer_ids uuid[], withdrawn_driver_ids text[], withdrawn_held_ms real[])
 language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -64,7 +64,8 @@ begin
   return query
   select j.ord, nullif(case when j.verdict is null then 'busy' else j.verdict end, 'repeated'),
     coalesce(j.ord = any(v_ords), false), case when j.ord = any(v_ords) then j.assigned_driver_id end,
-    array_agg(o.id) filter (where o.id is not null), array_agg(o.driver_id) filter (where o.id is not null)
+    array_agg(o.id) filter (where o.id is not null), array_agg(o.driver_id) filter (where o.id is not null),
+    array_agg((extract(epoch from o.ended_at - o.granted_at) * 1000)::real) filter (where o.id is not null)
   from judge_cancels(p_region, p_ride_ids, p_rider_ids, v_rides, v_drivers) j
   left join offers o on o.region = p_region and o.id = any(v_offers) and o.ride_id = j.ride_id and j.ord = any(v_ords)
   group by 1, 2, 3, 4 order by 1;

@@ -29,7 +29,7 @@ end $$;
 
 -- available, leased → offline: an open offer ends `declined`. Whoever is assigned finishes the ride first.
 create or replace function take_offline(p_region smallint, p_driver_ids text[], p_reason text, p_wait boolean)
-returns table (ord int, refused text, applied boolean, ended_offer_id uuid)
+returns table (ord int, refused text, applied boolean, ended_offer_id uuid, held_ms real)
 language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -64,7 +64,7 @@ begin
       when a.driver_id <> all(v_drivers) then 'busy'
       when d.status = 'assigned' then 'driver_assigned'
     end,
-    g.driver_id is not null, o.id
+    g.driver_id is not null, o.id, (extract(epoch from o.ended_at - o.granted_at) * 1000)::real
   from unnest(p_driver_ids) with ordinality a(driver_id, ord)
   left join driver_state d on d.region = p_region and d.driver_id = a.driver_id
   left join gone g on g.driver_id = a.driver_id

@@ -2,7 +2,7 @@
 -- did. Never waits. An offer that was renewed since is looked at again at its new end. Returns what it looked at,
 -- so that the caller can go on behind rows that others hold.
 create or replace function expire_leases(p_region smallint, p_after timestamptz, p_limit int)
-returns table (offer_id uuid, ride_id uuid, driver_id text, ended_as text, due_at timestamptz, late_ms real)
+returns table (offer_id uuid, ride_id uuid, driver_id text, ended_as text, due_at timestamptz, late_ms real, held_ms real)
 language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -34,7 +34,8 @@ begin
 
   return query
   select o.id, o.ride_id, o.driver_id, e.status, o.due_at,
-    (extract(epoch from v_now - d.lease_expires_at) * 1000)::real
+    (extract(epoch from v_now - d.lease_expires_at) * 1000)::real,
+    (extract(epoch from v_now - d.lease_granted_at) * 1000)::real
   from offers o
   left join unnest(v_over, v_status) e(id, status) on e.id = o.id
   left join driver_state d on d.region = p_region and d.driver_id = o.driver_id and d.offer_id = o.id

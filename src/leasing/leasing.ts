@@ -71,6 +71,10 @@ export function createLeasing({ hot }: Pick<Database, 'hot'>, metrics: Metrics, 
     });
   }
 
+  const countWithdrawn = ({ withdrawn_held_ms: heldMs }: { readonly withdrawn_held_ms: number[] | null }): void => {
+    for (const ms of heldMs ?? []) metrics.leaseHold.observe({ ended_as: 'withdrawn' }, ms / 1000);
+  };
+
   const requests = lane(
     'request',
     () => null,
@@ -95,6 +99,7 @@ export function createLeasing({ hot }: Pick<Database, 'hot'>, metrics: Metrics, 
         metrics.requestToAssigned.observe(answer.since_request_ms / 1000);
         metrics.offerToAnswer.observe(answer.held_ms / 1000);
         metrics.leaseHold.observe({ ended_as: 'accepted' }, answer.held_ms / 1000);
+        countWithdrawn(answer);
       }
       effects.tell(
         region,
@@ -134,6 +139,7 @@ export function createLeasing({ hot }: Pick<Database, 'hot'>, metrics: Metrics, 
     ({ rideId, riderId }: transitions.CancelAsk) => `${rideId} ${riderId ?? ''}`,
     (region, asks, wait) => transitions.cancelRides(hot, region, asks, wait),
     (region, applied) => {
+      for (const { answer } of applied) countWithdrawn(answer);
       const notices = applied.flatMap(({ item, answer }) => [
         ...withdrawnNotices(answer, 'ride_cancelled'),
         ...(answer.released_driver_id === null ? [] : [cancelledNotice(answer.released_driver_id, item)]),
@@ -179,6 +185,7 @@ export function createLeasing({ hot }: Pick<Database, 'hot'>, metrics: Metrics, 
     (region, driverIds, wait) => transitions.takeOffline(hot, region, driverIds, 'driver_offline', wait),
     (region, applied) => {
       const ended = applied.filter(({ answer }) => answer.ended_offer_id !== null);
+      for (const { answer } of ended) metrics.leaseHold.observe({ ended_as: 'declined' }, answer.held_ms! / 1000);
       if (ended.length === 0) return;
       effects.tell(
         region,
@@ -352,7 +359,8 @@ export function createLeasing({ hot }: Pick<Database, 'hot'>, metrics: Metrics, 
     for (let sets = 0; sets < SWEEP_SETS_MAX; sets += 1) {
       const due = await transitions.expireLeases(hot, region, after, SWEEP_SET_MAX);
       const over = due.filter(({ ended_as }) => ended_as !== null);
-      for (const { ended_as, late_ms } of over) {
+      for (const { ended_as, late_ms, held_ms } of over) {
+        metrics.leaseHold.observe({ ended_as: ended_as! }, held_ms / 1000);
         metrics.countTransition('expire', ended_as!);
         metrics.sweeperLag.observe(late_ms / 1000);
       }

@@ -30,9 +30,9 @@ begin
     from rides r where r.region = p_region and r.queue_at is not null order by r.queue_at limit 1);
 end $$;
 
--- Drivers who may be asked: available, with a fresh position, in the given cells (null: anywhere in the region).
+-- Drivers of a status with a fresh position (`available`: who may be asked), in the given cells (null: anywhere in the region).
 -- One row of arrays, which is several times cheaper to read than a row for each driver.
-create or replace function available_drivers(p_region smallint, p_cells int8[], p_stale_ms int)
+create or replace function drivers_near(p_region smallint, p_status text, p_cells int8[], p_stale_ms int)
 returns table (driver_ids text[], lats float8[], lngs float8[], vehicle_classes text[], seats smallint[], attributes text[],
   max_pickups_m real[], shifts_left_s float8[])
 language plpgsql stable as $$
@@ -48,7 +48,7 @@ begin
       coalesce(array_agg(array_to_string(d.attributes, ',')), '{}'), coalesce(array_agg(coalesce(d.max_pickup_m, 'infinity')), '{}'),
       coalesce(array_agg(coalesce(extract(epoch from d.shift_ends_at - v_now)::float8, 'infinity')), '{}')
     from driver_presence p
-    join driver_state d on d.region = p_region and d.driver_id = p.driver_id and d.status = 'available'
+    join driver_state d on d.region = p_region and d.driver_id = p.driver_id and d.status = p_status
     where p.region = p_region and p.position_at > v_fresh_since;
   else
     return query
@@ -57,7 +57,7 @@ begin
       coalesce(array_agg(array_to_string(d.attributes, ',')), '{}'), coalesce(array_agg(coalesce(d.max_pickup_m, 'infinity')), '{}'),
       coalesce(array_agg(coalesce(extract(epoch from d.shift_ends_at - v_now)::float8, 'infinity')), '{}')
     from driver_presence p
-    join driver_state d on d.region = p_region and d.driver_id = p.driver_id and d.status = 'available'
+    join driver_state d on d.region = p_region and d.driver_id = p.driver_id and d.status = p_status
     where p.region = p_region and p.cell = any(p_cells) and p.position_at > v_fresh_since;
   end if;
 end $$;

@@ -171,6 +171,7 @@ export interface ConfirmAnswer {
   readonly held_ms: number;
   readonly withdrawn_offer_ids: string[] | null;
   readonly withdrawn_driver_ids: string[] | null;
+  readonly withdrawn_held_ms: number[] | null;
 }
 
 export async function confirmOffers(
@@ -181,7 +182,7 @@ export async function confirmOffers(
 ): Promise<ConfirmAnswer[]> {
   return sql<ConfirmAnswer[]>`select refused, applied, ride_id, driver_id, fence::float8, assigned_at,
       pickup_lat, pickup_lng, dropoff_lat, dropoff_lng, since_request_ms, held_ms,
-      withdrawn_offer_ids, withdrawn_driver_ids
+      withdrawn_offer_ids, withdrawn_driver_ids, withdrawn_held_ms
     from confirm_offers(${region}::smallint,
     ${claims.map((c) => c.offerId)}::uuid[], ${claims.map((c) => c.leaseToken)}::text[],
     ${claims.map((c) => c.driverId)}::text[], ${wait}) order by ord`;
@@ -219,12 +220,13 @@ export interface DueOffer {
   readonly due_at: string;
   /** How long after its end the term was ended. */
   readonly late_ms: number;
+  readonly held_ms: number;
 }
 
 export const FROM_THE_FIRST = '-infinity';
 
 export async function expireLeases(sql: Sql, region: number, after: string, limit: number): Promise<DueOffer[]> {
-  return sql<DueOffer[]>`select offer_id, ride_id, driver_id, ended_as, due_at::text, late_ms
+  return sql<DueOffer[]>`select offer_id, ride_id, driver_id, ended_as, due_at::text, late_ms, held_ms
     from expire_leases(${region}::smallint, ${after}::text::timestamptz, ${limit}::int) order by due_at`;
 }
 
@@ -242,6 +244,7 @@ export interface CancelAnswer {
   readonly released_driver_id: string | null;
   readonly withdrawn_offer_ids: string[] | null;
   readonly withdrawn_driver_ids: string[] | null;
+  readonly withdrawn_held_ms: number[] | null;
 }
 
 export async function cancelRides(
@@ -250,7 +253,8 @@ export async function cancelRides(
   asks: readonly CancelAsk[],
   wait: boolean,
 ): Promise<CancelAnswer[]> {
-  return sql<CancelAnswer[]>`select refused, applied, released_driver_id, withdrawn_offer_ids, withdrawn_driver_ids
+  return sql<CancelAnswer[]>`select refused, applied, released_driver_id, withdrawn_offer_ids, withdrawn_driver_ids,
+      withdrawn_held_ms
     from cancel_rides(${region}::smallint,
     ${asks.map((a) => a.rideId)}::uuid[], ${asks.map((a) => a.riderId)}::text[],
     ${asks.map((a) => a.source)}::text[], ${asks.map((a) => a.reason)}::text[], ${wait}) order by ord`;
@@ -367,6 +371,7 @@ export interface ShiftAnswer {
   readonly applied: boolean;
   /** The offer that ended `declined` because its driver left. */
   readonly ended_offer_id: string | null;
+  readonly held_ms: number | null;
 }
 
 export async function bringOnline(
@@ -375,7 +380,7 @@ export async function bringOnline(
   driverIds: readonly string[],
   wait: boolean,
 ): Promise<ShiftAnswer[]> {
-  return sql<ShiftAnswer[]>`select refused, applied, null as ended_offer_id
+  return sql<ShiftAnswer[]>`select refused, applied, null as ended_offer_id, null as held_ms
     from bring_online(${region}::smallint, ${driverIds as string[]}::text[], ${wait}) order by ord`;
 }
 
@@ -386,7 +391,7 @@ export async function takeOffline(
   reason: string,
   wait: boolean,
 ): Promise<ShiftAnswer[]> {
-  return sql<ShiftAnswer[]>`select refused, applied, ended_offer_id
+  return sql<ShiftAnswer[]>`select refused, applied, ended_offer_id, held_ms
     from take_offline(${region}::smallint, ${driverIds as string[]}::text[], ${reason}, ${wait}) order by ord`;
 }
 
@@ -449,9 +454,11 @@ export async function nextRideDueInMs(sql: Sql, region: number): Promise<number 
 
 const NONE: readonly string[] = [];
 
-export async function availableDrivers(
+/** `available`: who may be asked; `leased`: whom an open offer hides. */
+export async function driversNear(
   sql: Sql,
   region: number,
+  status: 'available' | 'leased',
   cells: readonly number[] | null,
   staleMs: number,
 ): Promise<DriverProfile[]> {
@@ -467,7 +474,7 @@ export async function availableDrivers(
       shifts_left_s: number[];
     }[]
   >`
-    select * from available_drivers(${region}::smallint, ${cells as number[] | null}::int8[], ${staleMs}::int)`;
+    select * from drivers_near(${region}::smallint, ${status}, ${cells as number[] | null}::int8[], ${staleMs}::int)`;
   return row!.driver_ids.map((driverId, i) => ({
     driverId,
     position: { lat: row!.lats[i]!, lng: row!.lngs[i]! },

@@ -69,6 +69,11 @@ export function createMetrics() {
       labelNames: ['reason'],
       registers,
     }),
+    hiddenSupply: new Counter({
+      name: 'cabrank_hidden_supply_total',
+      help: 'Looks of a ride that led to no offer while a driver near it, who suits it, was held by another ride’s offer.',
+      registers,
+    }),
     ridesToRescue: new Counter({
       name: 'cabrank_rides_to_rescue_total',
       help: 'Rides that found nobody within their patience and were put on the operators’ list, by the reason.',

@@ -109,6 +109,12 @@ const terms: Source = {
       ]),
     ),
     ...Object.fromEntries(
+      ['accepted', 'declined', 'expired', 'withdrawn', 'undeliverable'].map((status) => [
+        `heldSeconds.${status}`,
+        `case when o.status = '${status}' then extract(epoch from o.ended_at - o.granted_at)::float8 else 0 end`,
+      ]),
+    ),
+    ...Object.fromEntries(
       ['completed', 'cancelled', 'driver_cancelled', 'unassigned'].map((end) => [
         `assignments.${end}`,
         `(a.ended_as is not distinct from '${end}')::int`,

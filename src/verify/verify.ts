@@ -50,6 +50,8 @@ export interface Facts {
   /** By status. */
   readonly offers: Readonly<Record<string, number>>;
   readonly leasesGranted: number;
+  /** Driver-seconds that leases took, by how they ended. */
+  readonly heldSeconds: Readonly<Record<string, number>>;
   /** By how they ended; `live` for those that didn't. */
   readonly assignments: Readonly<Record<string, number>>;
   readonly events: number;
@@ -185,6 +187,7 @@ function factsOf(tally: Tally, { hold, sweeperLag }: LeaseDurations): Facts {
     ridesEverAssigned: tally.fact('everAssigned'),
     unserved: Object.fromEntries(Object.entries(by('unserved')).filter(([, count]) => count > 0)),
     offers,
+    heldSeconds: by('heldSeconds'),
     leasesGranted: Object.values(offers).reduce((sum, count) => sum + count, 0),
     assignments: by('assignments'),
     events: tally.fact('events'),

@@ -5,7 +5,7 @@ import { connectDatabase } from '../../src/database/connection.ts';
 import { newId, newLeaseToken } from '../../src/leasing/ids.ts';
 import * as transitions from '../../src/leasing/transitions.ts';
 import { verify } from '../../src/verify/verify.ts';
-import { addRides, CENTER, lease, leaseTerms, openCity } from '../support/city.ts';
+import { addRides, CENTER, lease, leaseTerms, moveExpiry, openCity } from '../support/city.ts';
 import { openTown, type Town } from '../support/town.ts';
 
 /** What those who were asked hold. */
@@ -91,6 +91,24 @@ test('where drivers may not refuse they are assigned by the round', async () => 
   expect(await town.events(rides[0]!)).toEqual(['ride_requested', 'offer_made', 'offer_accepted']);
   expect(await town.sql`select from driver_state where status = 'assigned' and fence = 1`).toHaveLength(2);
   expect((await verify(town.url)).violations).toBe(0);
+});
+
+test('what leases cost is counted: drivers held in vain, and rides that missed a held driver', async () => {
+  await using town = await openTown(1);
+  const [first, second] = [await town.ask(), await town.ask()];
+  expect(await town.round()).toEqual([`${first} d1`]);
+  // d1 would do, and is held by the other's offer.
+  expect(await town.round()).toEqual([]);
+  const missed = async () => (await town.metrics.hiddenSupply.get()).values[0]!.value;
+  expect(await missed()).toBeGreaterThanOrEqual(1);
+  await moveExpiry(town.sql, town.region, ['d1'], -60_000);
+  expect(await town.round()).toEqual([`${second} d1`]);
+  const held = (await town.metrics.leaseHold.get()).values.find(
+    ({ labels, metricName }) => labels['ended_as'] === 'undeliverable' && metricName?.endsWith('_sum') === true,
+  );
+  expect(held!.value).toBeGreaterThan(60);
+  const { facts } = await verify(town.url);
+  expect(facts.heldSeconds['undeliverable']).toBeGreaterThan(60);
 });
 
 test('a ride that has an offer out isn’t assigned past it', async () => {

@@ -2,7 +2,14 @@ import * as fc from 'fast-check';
 import { assert, describe, expect, test } from 'vitest';
 import { greatCircleM, offsetPoint, type Point } from '../../domain/geo.ts';
 import type { DriverProfile } from '../../domain/eligibility.ts';
-import { matchings, whyNobody, type MatchingContext, type Pairing, type WaitingRide } from '../../domain/matching.ts';
+import {
+  countServable,
+  matchings,
+  whyNobody,
+  type MatchingContext,
+  type Pairing,
+  type WaitingRide,
+} from '../../domain/matching.ts';
 import { createRandom } from '../../domain/random.ts';
 import { greatCircleTravelTime } from '../../domain/travel-time.ts';
 
@@ -412,4 +419,14 @@ describe('why a ride finds nobody', () => {
     const vans = [near('a', { vehicleClass: 'van' }), near('b', { vehicleClass: 'van' })];
     expect(why([...vans, near('d')], { excluded: new Map([['d', 'lapsed']]) })).toBe('lapsed');
   });
+});
+
+test('rides that somebody near would suit are counted', () => {
+  const rides = [
+    rideAt('a', timesSquare),
+    rideAt('b', timesSquare, { seats: 9 }),
+    rideAt('c', offsetPoint(timesSquare, 0, 9_000)),
+  ];
+  expect(countServable(rides, [driverAt('d', timesSquare)], { travelTime })).toBe(1);
+  expect(countServable(rides, [], { travelTime })).toBe(0);
 });

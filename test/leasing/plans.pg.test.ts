@@ -243,11 +243,13 @@ async function runLookups({ sql, region, watch }: Bench): Promise<void> {
     expect.stringMatching(/^offers_(due|pending_driver)$/),
   ]);
   expect(sumOf(undelivered.entries), 'undeliveredOffers').toBeLessThan(ENTRIES_MAX);
-  const near = await indexesOf('availableDrivers', () =>
-    t.availableDrivers(sql, region, [cellOf(CENTER)], defaultPolicy.positionStaleMs),
+  const near = await indexesOf('driversNear', () =>
+    t.driversNear(sql, region, 'available', [cellOf(CENTER)], defaultPolicy.positionStaleMs),
   );
   expect(near.filter((name) => name.startsWith('driver_presence'))).toEqual(['driver_presence_by_cell']);
-  await watch('availableDrivers, anywhere', () => t.availableDrivers(sql, region, null, defaultPolicy.positionStaleMs));
+  await watch('availableDrivers, anywhere', () =>
+    t.driversNear(sql, region, 'available', null, defaultPolicy.positionStaleMs),
+  );
 }
 
 describe('hot statements use their indexes alone, and updates of driver_state are HOT', () => {

@@ -3,7 +3,7 @@ import { noFaults } from '../../src/dispatch/faults.ts';
 import { runRound } from '../../src/dispatch/round.ts';
 import { createLeasing } from '../../src/leasing/leasing.ts';
 import * as transitions from '../../src/leasing/transitions.ts';
-import { createMetrics } from '../../src/ops/metrics.ts';
+import { createMetrics, type Metrics } from '../../src/ops/metrics.ts';
 import { Regions } from '../../src/regions.ts';
 import { newRide, openCity, type City } from './city.ts';
 
@@ -14,6 +14,7 @@ export interface Town extends City {
   readonly profile: (driverId: string, columns: Record<string, unknown>) => Promise<unknown>;
   /** As if the ride had waited so long. */
   readonly letWait: (rideId: string, ms: number) => Promise<unknown>;
+  readonly metrics: Metrics;
   readonly reasonOfEnd: (rideId: string) => Promise<unknown>;
 }
 
@@ -27,6 +28,7 @@ export async function openTown(drivers: number, policy: Parameters<typeof openCi
   await sql`insert into presence_epochs (region, since) values (${region}, now() - interval '1 day')`;
   return {
     ...city,
+    metrics,
     [Symbol.asyncDispose]: () => city[Symbol.asyncDispose](),
     round: async () => {
       await sql`update rides set queue_at = requested_at where queue_at is not null`;
