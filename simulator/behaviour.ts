@@ -30,6 +30,16 @@ export const defaultRates: FaultRates = {
   slow: 0.1,
 };
 
+/** Of the offers that aren't accepted, so many are declined; the others lapse. */
+const DECLINED_SHARE = 0.7;
+
+/** The rates of drivers who mean to accept so many of their offers, with what goes wrong besides. */
+export function ratesAt(acceptance: number, rates: FaultRates): Partial<FaultRates> {
+  const others = faults.reduce((sum, fault) => sum + rates[fault], 0) - rates.declines - rates.ignores;
+  const refused = Math.max(0, 1 - acceptance - others);
+  return { declines: DECLINED_SHARE * refused, ignores: (1 - DECLINED_SHARE) * refused };
+}
+
 export type Fault = Exclude<keyof FaultRates, 'slow'>;
 
 export const faults: readonly Fault[] = [

@@ -46,6 +46,7 @@ export class SimulatedDriver {
   /** Offers on the screen: the answer still to be given, if any, and the end of the window. */
   readonly #screen = new Map<string, { answer: Scheduled | null; lapse: Scheduled; rideId: string }>();
   #onDuty = false;
+  #shiftIsOver = false;
   #ended = false;
 
   constructor(id: string, start: Point, random: Random, world: World) {
@@ -72,6 +73,23 @@ export class SimulatedDriver {
       scheduler.after(policy.positionIntervalMs, tick);
     };
     scheduler.after(policy.positionIntervalMs * this.#random.next(), tick);
+  }
+
+  /** Takes no more rides from then on, wall milliseconds from now. */
+  endShiftIn(ms: number): void {
+    this.#world.scheduler.after(ms, () => {
+      this.#shiftIsOver = true;
+      if (this.#job === null) this.#goHome();
+    });
+  }
+
+  #goHome(): void {
+    if (!this.#onDuty) return;
+    this.#onDuty = false;
+    this.#background(
+      'offline',
+      this.#persist('offline', (client) => client.offline()),
+    );
   }
 
   end(): void {
@@ -266,6 +284,11 @@ export class SimulatedDriver {
   #board(job: Job): void {
     this.#job = job;
     const boardingMs = this.#random.logNormal(BOARDING_MEDIAN_MS, BOARDING_SIGMA) / this.#world.speedup;
+    if (this.#world.ledger.get(job.rideId).isNoShow) {
+      // Waits until the service has had enough.
+      const { noShowAfterMs } = this.#world.policy;
+      return this.#world.ledger.underWay(job.rideId, 'driver_arrived', this.#quietMs(noShowAfterMs));
+    }
     this.#world.ledger.underWay(job.rideId, 'driver_arrived', this.#quietMs(boardingMs));
     this.#next(job, boardingMs, async () => {
       if ((await this.#step(job, 'start')) && this.#job === job) this.#driveToDropoff(job);
@@ -317,6 +340,7 @@ export class SimulatedDriver {
     this.#job = null;
     this.#finishedRideId = job.rideId;
     this.#leg = parkedAt(this.#position());
+    if (this.#shiftIsOver) this.#goHome();
   }
 
   // --- means

@@ -10,6 +10,12 @@ export interface RideRecord {
   readonly rideId: string;
   /** False for a ride that this run didn't request: one that an earlier run left behind with a driver. */
   own: boolean;
+  /** Nobody will get in. */
+  isNoShow: boolean;
+  /** Who cancelled it and when, `rider:assigned`; null: nobody. */
+  cancelledBy: string | null;
+  /** Told of each status that drivers report. */
+  onStatus: ((status: RideStatus) => void) | null;
   trip: Trip | null;
   status: RideStatus;
   /** Offers of it on drivers' screens right now. */
@@ -60,6 +66,9 @@ export class RideLedger {
     const record: RideRecord = {
       rideId,
       own: false,
+      isNoShow: false,
+      cancelledBy: null,
+      onStatus: null,
       trip: null,
       status: 'searching',
       openOffers: 0,
@@ -103,8 +112,10 @@ export class RideLedger {
   underWay(rideId: string, status: 'assigned' | 'driver_arrived' | 'in_progress', quietMs: number): void {
     const record = this.get(rideId);
     if (isOver(record)) return;
+    const isNews = record.status !== status;
     record.status = status;
     this.#heard(record, quietMs);
+    if (isNews) record.onStatus?.(status);
     if (record.firstAssignedMs !== null) return;
     record.firstAssignedMs = record.heardMs;
     if (record.sentMs !== null) this.#tally.requestToAssignedMs.push(record.heardMs - record.sentMs);
@@ -143,6 +154,8 @@ export class RideLedger {
     this.told(ride.id, ride.status, 0);
     // Assigned and then cancelled, before its driver could tell.
     if (ride.assignment !== null) record.firstAssignedMs ??= record.heardMs;
+    const { cancellation } = ride;
+    if (cancellation !== null) record.cancelledBy = `${cancellation.source}:${cancellation.phase}`;
   }
 
   anyOpen(): boolean {
@@ -153,6 +166,13 @@ export class RideLedger {
   /** The rides this run requested. */
   *own(): Generator<RideRecord> {
     for (const record of this.#records.values()) if (record.own) yield record;
+  }
+
+  /** The cancelled rides by who cancelled them in which phase. */
+  cancellations(): Record<string, number> {
+    const by: Record<string, number> = {};
+    for (const { cancelledBy } of this.own()) if (cancelledBy !== null) by[cancelledBy] = (by[cancelledBy] ?? 0) + 1;
+    return by;
   }
 
   counts(): RideCounts {

@@ -1,11 +1,13 @@
 /** The simulator's commands: `demo` starts a service and drives a city through it, `simulate` drives one that runs. */
 import { writeFile } from 'node:fs/promises';
+import { defaultRates, type FaultRates, ratesAt } from './behaviour.ts';
 import { createRandom } from '../domain/random.ts';
 import { loadCsvDemand } from './demand/csv.ts';
 import { DemandError, type Demand } from './demand/demand.ts';
 import { syntheticDemand } from './demand/synthetic.ts';
 import { killOneOf, runVerify, startFleet, type Fleet } from './fleet.ts';
 import { readSecret, readSettings, UsageError, type Settings } from './options.ts';
+import { LIFELIKE_CANCELS } from './life.ts';
 import { ProgressView } from './progress.ts';
 import { buildReport, formatReport, readCounted } from './report.ts';
 import { runSimulation } from './run.ts';
@@ -75,6 +77,8 @@ async function drive(
     speedup: settings.speedup,
     seed: settings.seed,
     policy: settings.policy,
+    lifelike: settings.lifelike,
+    rates: ratesOf(settings),
     signal,
     onProgress: (progress) => {
       view.show(progress);
@@ -92,6 +96,11 @@ async function drive(
   console.log(formatReport(report, verification));
   if (settings.jsonFile !== null) await writeFile(settings.jsonFile, `${JSON.stringify(report, null, 2)}\n`);
   return report.verify.violations > 0 || report.rides.open > 0 || verification.empty ? 1 : 0;
+}
+
+function ratesOf({ lifelike, acceptance }: Settings): Partial<FaultRates> {
+  const rates = { ...defaultRates, ...(lifelike && { cancels: LIFELIKE_CANCELS }) };
+  return { ...rates, ...(acceptance !== null && ratesAt(acceptance, rates)) };
 }
 
 function sayDemand({ name, trips, broken }: Demand): void {

@@ -24,6 +24,9 @@ export interface Settings {
   readonly regionId: string;
   readonly policy: Partial<Policy>;
   readonly matcherFaultRate: number;
+  readonly lifelike: boolean;
+  /** Share of offers that drivers mean to accept; null: nearly all. */
+  readonly acceptance: number | null;
   /** demo */
   readonly split: boolean;
   readonly kill: readonly Killable[];
@@ -45,6 +48,8 @@ cabrank ${command} [options]${command === 'demo' ? '      starts a service, driv
   --json FILE        write the report
   --region ID        city
   --policy JSON      policy settings in city time that differ from the defaults
+  --realistic        riders who change their minds or don't come, drivers with shifts, vehicles and preferences
+  --acceptance P     share of offers that drivers mean to accept   nearly all
 ${
   command === 'demo'
     ? `  --split            two processes of each role, on a database of their own
@@ -85,6 +90,8 @@ export function readSettings(command: 'demo' | 'simulate', args: string[]): Sett
     regionId: values.region ?? 'city',
     policy: policyOf(values.policy),
     matcherFaultRate: number('--matcher-faults', values['matcher-faults'] ?? '0', 0, 1),
+    lifelike: values.realistic === true,
+    acceptance: values.acceptance === undefined ? null : number('--acceptance', values.acceptance, 0, 1),
     split: values.split === true,
     kill: kill as Killable[],
     urls: urlsOf('--url', values.url),
@@ -110,11 +117,13 @@ function parse(command: 'demo' | 'simulate', args: string[]) {
     json: text,
     region: text,
     policy: text,
+    realistic: flag,
+    acceptance: text,
     help: flag,
   };
   try {
     const { values } = parseArgs({ args, options: { ...shared, ...own }, strict: true });
-    return values as { [K in keyof typeof shared]?: K extends 'help' ? boolean : string } & {
+    return values as { [K in keyof typeof shared]?: K extends 'help' | 'realistic' ? boolean : string } & {
       split?: boolean;
       kill?: string;
       'matcher-faults'?: string;

@@ -113,6 +113,9 @@ export function formatReport(report: Report, verification: Verification): string
     ...(Object.keys(report.unserved).length > 0
       ? [['found no driver', list(report.unserved)] as [string, string]]
       : []),
+    ...(Object.keys(report.cancellations).length > 0
+      ? [['cancelled', list(report.cancellations)] as [string, string]]
+      : []),
     ['offers', list(offers)],
     ['request → offer', percentiles(latencyMs.requestToOffer)],
     ['request → assigned', percentiles(latencyMs.requestToAssigned)],

@@ -20,6 +20,8 @@ export interface SimulationResult {
     readonly noDriversAvailable: number;
     readonly open: number;
   };
+  /** Cancelled rides by who cancelled them and in which phase: `rider:assigned`. */
+  readonly cancellations: Readonly<Record<string, number>>;
   /** Requests that the service refused, or never answered: no rides. */
   readonly unserved: number;
   /** Offers that drivers were shown, each counted once by each app that showed it. */

@@ -1,11 +1,12 @@
 import { randomUUID } from 'node:crypto';
 import type { Random } from '../domain/random.ts';
-import type { Ride } from '../src/client/contract.ts';
+import type { Ride, RideStatus } from '../src/client/contract.ts';
 import { isTransient } from '../src/client/problem.ts';
 import type { RiderClient } from '../src/client/rider-client.ts';
 import type { Trip } from './demand/demand.ts';
 import type { RideFollower } from './follow.ts';
 import { isOver, type RideRecord } from './ledger.ts';
+import type { RiderPlan } from './life.ts';
 import type { World } from './world.ts';
 
 export interface RidersOptions {
@@ -16,6 +17,10 @@ export interface RidersOptions {
   readonly trips: readonly Trip[];
   /** Share of riders who change their mind before they are picked up. */
   readonly cancelRate: number;
+  /** What each rider wants and will do; null: rides of the plain kind, and minds that change at `cancelRate`. */
+  readonly planOf: ((random: Random) => RiderPlan) | null;
+  /** Keeps a rider and some driver apart, from now on. */
+  readonly block: (riderId: string) => Promise<unknown>;
   readonly random: Random;
   /** Tells this run's riders from another's. */
   readonly idPrefix: string;
@@ -83,32 +88,63 @@ export class Riders {
   }
 
   async #request(index: number, dueMs: number): Promise<void> {
-    const { world, follower, trips, random, idPrefix, cancelRate } = this.#options;
+    const { world, follower, trips, random, idPrefix, cancelRate, planOf } = this.#options;
     const trip = trips[index] as Trip;
     const riderId = `${idPrefix}${index}`;
     const client = this.#options.openClient(riderId);
     const sentMs = world.scheduler.now();
     world.tally.latenessMs.push(sentMs - dueMs);
-    const ride = await this.#ask(client, riderId, trip, sentMs);
+    const mind = random.fork(`rider ${index}`);
+    const plan = planOf?.(mind) ?? null;
+    if (plan?.blocks === true) this.#background('block', this.#options.block(riderId));
+    const ride = await this.#ask(client, { riderId, trip, needs: plan?.needs ?? {} }, sentMs);
     if (ride === null) {
       this.unserved++;
       return;
     }
     const record = world.ledger.requested(ride.id, trip, sentMs, world.policy.patienceMs);
     follower.follow(record);
-    const mind = random.fork(`rider ${index}`);
+    if (plan !== null) return this.#follow(plan, client, record);
     const waitMs = mind.exponential(CHANGE_OF_MIND_MEAN_MS) / world.speedup;
     if (mind.chance(cancelRate)) world.scheduler.after(waitMs, () => this.#maybeCancel(client, record));
   }
 
+  /** Lives up to the plan. */
+  #follow({ changeOfMind, staysAway }: RiderPlan, client: RiderClient, record: RideRecord): void {
+    const { scheduler, speedup, tally } = this.#options.world;
+    record.isNoShow = staysAway;
+    if (staysAway) tally.fault('noShows');
+    if (changeOfMind === null) return;
+    const { stage, afterMs } = changeOfMind;
+    let isPlanned = false;
+    const arrivedAt = (status: RideStatus): void => {
+      if (status !== stage || isPlanned) return;
+      isPlanned = true;
+      scheduler.after(afterMs / speedup, () => {
+        if (record.status === stage) this.#maybeCancel(client, record);
+      });
+    };
+    record.onStatus = arrivedAt;
+    arrivedAt(record.status);
+  }
+
+  #background(command: string, work: Promise<unknown>): void {
+    const { world } = this.#options;
+    work.catch((error: unknown) => world.tally.failed(command, error)).catch(world.failed);
+  }
+
   /** One key for all tries: whichever of them arrived first made the ride. */
-  async #ask(client: RiderClient, riderId: string, trip: Trip, sentMs: number): Promise<Ride | null> {
+  async #ask(
+    client: RiderClient,
+    { riderId, trip, needs }: { riderId: string; trip: Trip; needs: RiderPlan['needs'] },
+    sentMs: number,
+  ): Promise<Ride | null> {
     const { world, regionId } = this.#options;
     const { pickup, dropoff } = trip;
     const key = randomUUID();
     while (world.scheduler.now() - sentMs < GIVE_UP_MS) {
       try {
-        return await client.request({ regionId, riderId, pickup, dropoff }, key);
+        return await client.request({ regionId, riderId, pickup, dropoff, ...needs }, key);
       } catch (error) {
         world.tally.failed('request', error);
         if (!isTransient(error)) return null;

@@ -15,6 +15,7 @@ import type { Demand, Trip } from './demand/demand.ts';
 import { SimulatedDriver } from './driver.ts';
 import { RideFollower } from './follow.ts';
 import { RideLedger } from './ledger.ts';
+import { lifelikePolicy, planDriver, planRider } from './life.ts';
 import { Meter } from './meter.ts';
 import type { Progress } from './progress.ts';
 import type { SimulationResult } from './result.ts';
@@ -40,6 +41,8 @@ export interface SimulationOptions {
   /** In city time, as everything in `demand`; the rest is the default policy. */
   readonly policy?: Partial<Policy>;
   readonly rates?: Partial<FaultRates>;
+  /** Riders and drivers as they are in real cities (life.ts), under a policy that expects them. */
+  readonly lifelike?: boolean;
   /** Share of riders who change their mind before they are picked up. */
   readonly riderCancelRate?: number;
   readonly signal?: AbortSignal;
@@ -165,10 +168,20 @@ class Run {
       const start = startPosition(demand.trips, places);
       return new SimulatedDriver(id, start, this.#random.fork(`driver ${index}`), this.#world);
     });
-    await eachBounded(this.#drivers, PROFILES_AT_ONCE, ({ id }) => this.#operator.putDriver(id, { regionId }));
+    await eachBounded(this.#drivers, PROFILES_AT_ONCE, (driver, index) => this.#register(driver, index));
     await eachBounded(this.#drivers, CONNECTS_AT_ONCE, (driver) => this.#beginOrFail(driver));
     // By then every position was sent again, and the service has had the time to write the first.
     await this.#scheduler.pause(this.#policy.positionIntervalMs);
+  }
+
+  async #register(driver: SimulatedDriver, index: number): Promise<void> {
+    const { regionId, lifelike, speedup } = this.#options;
+    if (lifelike !== true) return void (await this.#operator.putDriver(driver.id, { regionId }));
+    const { profile, shiftEndsAfterMs } = planDriver(this.#random.fork(`life of driver ${index}`));
+    const shiftMs = shiftEndsAfterMs === null ? null : shiftEndsAfterMs / speedup;
+    const shiftEndsAt = shiftMs === null ? null : new Date(Date.now() + shiftMs).toISOString();
+    await this.#operator.putDriver(driver.id, { regionId, ...profile, shiftEndsAt });
+    if (shiftMs !== null) driver.endShiftIn(shiftMs);
   }
 
   /** A driver who can't get through at the start means a wrong address or secret, not a bad moment. */
@@ -183,6 +196,7 @@ class Run {
 
   #riders(): Riders {
     const { demand, regionId, riderCancelRate } = this.#options;
+    const blocks = this.#random.fork('blocks');
     const follower = new RideFollower({
       scheduler: this.#scheduler,
       ledger: this.#ledger,
@@ -197,6 +211,8 @@ class Run {
       regionId,
       trips: demand.trips,
       cancelRate: riderCancelRate ?? RIDER_CANCEL_RATE,
+      planOf: this.#options.lifelike === true ? planRider : null,
+      block: (riderId) => this.#operator.putBlock(riderId, blocks.pick(this.#drivers).id),
       random: this.#random.fork('riders'),
       idPrefix: this.#riderIdPrefix(),
       openClient: (riderId) => new RiderClient(this.#access(riderId, 'rider')),
@@ -242,6 +258,7 @@ class Run {
       demand: { name: demand.name, trips: demand.trips.length, broken: demand.broken },
       drivers,
       rides: { requested, assigned: assignedEver, completed, cancelled, noDriversAvailable, open },
+      cancellations: this.#ledger.cancellations(),
       unserved: riders.unserved,
       offersSeen: tally.offersSeen,
       latencyMs: {
@@ -299,6 +316,7 @@ function effectivePolicy({
   policy,
   speedup,
   rates,
+  lifelike,
   riderCancelRate,
   demand,
 }: SimulationOptions): Policy {
@@ -308,7 +326,7 @@ function effectivePolicy({
   if (demand.trips.length === 0) problems.push('the demand holds no trips');
   if (!((riderCancelRate ?? 0) >= 0 && (riderCancelRate ?? 0) <= 1))
     problems.push('riderCancelRate must be from 0 to 1');
-  const cityPolicy = { ...defaultPolicy, ...policy };
+  const cityPolicy = { ...defaultPolicy, ...(lifelike === true && lifelikePolicy), ...policy };
   problems.push(...policyProblems(cityPolicy).map(({ setting, problem }) => `${setting} ${problem}`));
   if (problems.length > 0) throw new RangeError(problems.join('; '));
   return scalePolicy(cityPolicy, speedup);

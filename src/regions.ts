@@ -1,5 +1,6 @@
 /** Regions and their policies, as the processes know them: read once, and looked at again every two seconds while used. */
 import { and, eq } from 'drizzle-orm';
+import { type Canary, isInCanary } from '../domain/canary.ts';
 import type { Point } from '../domain/geo.ts';
 import { defaultPolicy, type Policy } from '../domain/policy.ts';
 import type { Database } from './database/connection.ts';
@@ -16,6 +17,8 @@ export interface Region {
   readonly radiusM: number;
   readonly policyVersion: number;
   readonly policy: Policy;
+  /** A version that is tried on a share of the rides. */
+  readonly canary: Canary | null;
 }
 
 export class Regions {
@@ -61,6 +64,13 @@ export class Regions {
     return policy;
   }
 
+  /** The policy that a new ride runs under, for as long as it lives. */
+  async policyFor(region: Region, rideId: string): Promise<{ readonly version: number; readonly policy: Policy }> {
+    const { number, canary, policyVersion, policy } = region;
+    if (canary === null || !isInCanary(rideId, canary)) return { version: policyVersion, policy };
+    return { version: canary.version, policy: await this.policy(number, canary.version) };
+  }
+
   /** What this process changed itself is seen by it at once. */
   forget(): void {
     this.#readAtMs = Number.NEGATIVE_INFINITY;
@@ -98,6 +108,7 @@ export class Regions {
       radiusM: region.radiusM,
       policyVersion: region.policyVersion,
       policy: withDefaults(policy),
+      canary: region.canaryVersion === null ? null : { version: region.canaryVersion, share: region.canaryShare ?? 0 },
     }));
     this.#byNumber = new Map(known.map((region) => [region.number, region]));
     this.#byId = new Map(known.map((region) => [region.id, region]));

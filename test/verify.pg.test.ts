@@ -528,6 +528,17 @@ const corruptions: readonly Corruption[] = [
     finds: ['I7c', 'I4b', 'I4c'],
   },
   {
+    what: 'a ride excludes a driver without a reason',
+    plant: ({ ride }) =>
+      `update rides set excluded_driver_ids = excluded_driver_ids || 'd9'::text where ${ride('queued')}`,
+    finds: ['I1e'],
+  },
+  {
+    what: 'a ride that nobody waits for would be cancelled as a no-show',
+    plant: ({ ride }) => `update rides set no_show_at = clock_timestamp() where ${ride('queued')}`,
+    finds: ['I6g'],
+  },
+  {
     what: 'an offer of an old search was accepted in a new one',
     plant: ({ offer }) => `update offers set search_try = search_try + 1 where ${offer('completed')}`,
     finds: ['I4g'],

@@ -28,6 +28,7 @@ export const problems = {
   driver_not_found: { status: 404, title: 'There is no such driver in this region' },
   offer_not_found: { status: 404, title: 'There is no such offer' },
   webhook_not_found: { status: 404, title: 'There is no such webhook' },
+  canary_not_found: { status: 404, title: 'No policy is being tried in this region' },
   lease_not_found: { status: 404, title: 'Nobody ever leased this resource' },
   method_not_allowed: { status: 405, title: 'The path doesn’t know this method; `Allow` lists those it does' },
   request_timeout: { status: 408, title: 'The request took too long to arrive' },

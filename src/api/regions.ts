@@ -1,10 +1,10 @@
-import { isDeepStrictEqual } from 'node:util';
 import { z } from 'zod';
-import { CLASSES_MAX, defaultPolicy, policyBounds, policyProblems, type Policy } from '../../domain/policy.ts';
+import { CLASSES_MAX, defaultPolicy, policyBounds, type Policy } from '../../domain/policy.ts';
 import type { Sql } from '../database/connection.ts';
 import { regionById, type ApiDeps, type App } from './context.ts';
+import { dropCanary, promoteCanary, saveCanary, savePolicy } from './policies.ts';
 import { ApiProblem } from './problem.ts';
-import { FleetId, FleetIdParams, Point, VehicleClass } from './schemas.ts';
+import { FleetId, FleetIdParams, NoBody, Point, VehicleClass } from './schemas.ts';
 
 const RADIUS_MAX_M = 500_000;
 
@@ -64,6 +64,10 @@ export function regionRoutes(app: App, deps: ApiDeps): void {
   getRegion(app, deps);
   getPolicy(app, deps);
   putPolicy(app, deps);
+  getCanary(app, deps);
+  putCanary(app, deps);
+  promoteCanaryRoute(app, deps);
+  deleteCanary(app, deps);
 }
 
 function putRegion(app: App, { database, regions, newRegionPolicy }: ApiDeps): void {
@@ -157,6 +161,112 @@ function putPolicy(app: App, { database, regions }: ApiDeps): void {
   );
 }
 
+const Share = z
+  .number()
+  .gt(0)
+  .max(1)
+  .meta({ description: 'Of the new rides.', examples: [0.05] });
+const CanaryBody = PolicyBody.extend({ share: Share }).meta({
+  id: 'PolicyCanaryChange',
+  examples: [{ share: 0.05, decisionTtlMs: 20_000, maxLifetimeMs: 40_000 }],
+});
+const PolicyCanary = VersionedPolicy.extend({ share: Share }).meta({
+  id: 'PolicyCanary',
+  description: 'A version of the policy that is tried on a share of the rides.',
+  examples: [{ version: 2, share: 0.05, ...defaultPolicy }],
+});
+
+function getCanary(app: App, { regions }: ApiDeps): void {
+  app.get(
+    '/regions/:id/policy/canary',
+    {
+      schema: {
+        operationId: 'getCanary',
+        tags: ['regions'],
+        summary: 'The version that is being tried',
+        params: FleetIdParams,
+        response: { 200: PolicyCanary },
+      },
+      config: { roles: ['ops'], problems: ['region_not_found', 'canary_not_found'] },
+    },
+    async ({ params }) => {
+      const { number, canary } = await regionById(regions, params.id);
+      if (canary === null) throw new ApiProblem('canary_not_found');
+      return { ...canary, ...(await regions.policy(number, canary.version)) };
+    },
+  );
+}
+
+function putCanary(app: App, { database, regions }: ApiDeps): void {
+  app.put(
+    '/regions/:id/policy/canary',
+    {
+      schema: {
+        operationId: 'putCanary',
+        tags: ['regions'],
+        summary: 'Try a change of the policy on a share of the new rides',
+        description:
+          'Which rides is decided by their ids. The same change again sets the share, another one begins a new canary. ' +
+          'Rides keep the version they were requested under; metrics tell versions apart.',
+        params: FleetIdParams,
+        body: CanaryBody,
+        response: { 200: PolicyCanary },
+      },
+      config: { roles: ['ops'], problems: ['region_not_found', 'policy_invalid', 'policy_version_changed'] },
+    },
+    async ({ params: { id }, body: { version, share, ...change }, identity }) => {
+      const asked = { change, share, basedOn: version ?? null, by: identity.sub };
+      const saved = await saveCanary(database.cold, id, asked);
+      regions.forget();
+      return { version: saved.version, share: saved.share, ...saved.policy };
+    },
+  );
+}
+
+function promoteCanaryRoute(app: App, { database, regions }: ApiDeps): void {
+  app.post(
+    '/regions/:id/policy/canary/promote',
+    {
+      schema: {
+        operationId: 'promoteCanary',
+        tags: ['regions'],
+        summary: 'Make the version that is being tried the policy of all new rides',
+        params: FleetIdParams,
+        body: NoBody,
+        response: { 200: VersionedPolicy },
+      },
+      config: { roles: ['ops'], problems: ['region_not_found', 'canary_not_found'] },
+    },
+    async ({ params: { id } }) => {
+      const { version, policy } = await promoteCanary(database.cold, id);
+      regions.forget();
+      return { version, ...policy };
+    },
+  );
+}
+
+function deleteCanary(app: App, { database, regions }: ApiDeps): void {
+  app.delete(
+    '/regions/:id/policy/canary',
+    {
+      schema: {
+        operationId: 'deleteCanary',
+        tags: ['regions'],
+        summary: 'Try no more: new rides run under the policy that others have',
+        description: 'Rides that were requested under it keep it. Repeated, it changes nothing.',
+        params: FleetIdParams,
+        response: { 200: VersionedPolicy },
+      },
+      config: { roles: ['ops'], problems: ['region_not_found'] },
+    },
+    async ({ params: { id } }) => {
+      const { version, policy } = await dropCanary(database.cold, id);
+      regions.forget();
+      return { version, ...policy };
+    },
+  );
+}
+
 /**
  * Updated first and inserted only if that finds nothing: an insert that meets a conflict uses up a number all the
  * same, and there are 4,095.
@@ -185,48 +295,4 @@ function saveRegion(
     }
     return { created, policyVersion };
   });
-}
-
-interface PolicyChange {
-  readonly change: { readonly [setting in keyof Policy]?: Policy[setting] | undefined };
-  readonly basedOn: number | null;
-  readonly by: string;
-}
-
-/** The region's row is held from reading the policy to writing it: of two changes at once, the second sees the first. */
-function savePolicy(
-  sql: Sql,
-  id: string,
-  { change, basedOn, by }: PolicyChange,
-): Promise<{ version: number; policy: Policy }> {
-  return sql.begin(async (transaction) => {
-    const [region] = await transaction<{ number: number; policy_version: number }[]>`
-      select number, policy_version from regions where id = ${id} for no key update`;
-    if (region === undefined) throw new ApiProblem('region_not_found');
-    const [current] = await transaction<{ document: Policy }[]>`
-      select document from policies where region = ${region.number} and version = ${region.policy_version}`;
-    const policy = changed(current!.document, change);
-    if (policy === current!.document) return { version: region.policy_version, policy };
-    if (basedOn !== null && basedOn !== region.policy_version) {
-      throw new ApiProblem('policy_version_changed', { detail: `the policy has version ${region.policy_version}` });
-    }
-    const version = region.policy_version + 1;
-    await transaction`insert into policies (region, version, document, created_by)
-      values (${region.number}, ${version}, ${transaction.json(policy as never)}, ${by})`;
-    await transaction`update regions set policy_version = ${version}, updated_at = now() where number = ${region.number}`;
-    return { version, policy };
-  });
-}
-
-/** The policy itself when the change changes nothing. Throws `policy_invalid` for what couldn't run. */
-function changed(policy: Policy, change: PolicyChange['change']): Policy {
-  const changedTo = { ...policy, ...change } as Policy;
-  const names = Object.keys(changedTo) as (keyof Policy)[];
-  if (names.every((name) => isDeepStrictEqual(changedTo[name], policy[name]))) return policy;
-  const errors = policyProblems(changedTo).map(({ setting, problem }) => ({
-    path: `body.${setting}`,
-    message: problem,
-  }));
-  if (errors.length > 0) throw new ApiProblem('policy_invalid', { errors });
-  return changedTo;
 }

@@ -80,8 +80,10 @@ function requestRide(app: App, { database, regions, leasing }: ApiDeps): void {
       if (identity.role === 'rider' && body.riderId !== identity.sub) throw new ApiProblem('wrong_rider');
       const region = await regionById(regions, body.regionId);
       checkPickup(region, body);
+      const rideId = newId(region.number);
+      const { version: policyVersion, policy } = await regions.policyFor(region, rideId);
       const ride: NewRide = {
-        rideId: newId(region.number),
+        rideId,
         riderId: body.riderId,
         vehicleClass: body.vehicleClass,
         seats: body.seats,
@@ -89,8 +91,8 @@ function requestRide(app: App, { database, regions, leasing }: ApiDeps): void {
         acceptsLowerClass: body.acceptsLowerClass,
         pickup: body.pickup,
         dropoff: body.dropoff,
-        policyVersion: region.policyVersion,
-        patienceMs: region.policy.patienceMs,
+        policyVersion,
+        patienceMs: policy.patienceMs,
         idempotency: idempotencyOf(request, askedOf(body)),
       };
       const answer = accepted(await leasing.request(region.number, ride));

@@ -25,6 +25,13 @@ export interface Ride {
   readonly dropoff: Position;
   /** Null until a driver has accepted, and again when that driver gave the ride back. */
   readonly assignment: Assignment | null;
+  /** Null unless it was cancelled. */
+  readonly cancellation: {
+    readonly source: 'rider' | 'driver' | 'operator' | 'system';
+    readonly reasonCode: string;
+    /** The status it was cancelled in. */
+    readonly phase: RideStatus;
+  } | null;
 }
 
 export type DriverStatus = 'offline' | 'available' | 'leased' | 'assigned';

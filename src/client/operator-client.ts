@@ -89,6 +89,12 @@ export class OperatorClient {
     return this.#rest.call({ method: 'PUT', path: path('drivers', driverId), body: profile, repeatable: true });
   }
 
+  /** This rider's rides aren't offered to this driver any more. */
+  putBlock(riderId: string, driverId: string): Promise<unknown> {
+    const block = `${path('riders', riderId)}/blocks/${encodeURIComponent(driverId)}`;
+    return this.#rest.call({ method: 'PUT', path: block, repeatable: true });
+  }
+
   getRide(rideId: string): Promise<Ride> {
     return this.#rest.call({ method: 'GET', path: path('rides', rideId), repeatable: true });
   }

@@ -220,7 +220,7 @@ async function settle(
       recoveryMs: policy.positionStaleMs,
     });
     for (const { given_up, to_rescue, reason } of settled) {
-      if (given_up) metrics.ridesGivenUp.inc({ reason });
+      if (given_up) metrics.ridesGivenUp.inc({ reason, policy: set[0]!.ride.policy_version });
       else if (to_rescue) metrics.ridesToRescue.inc({ reason });
       else metrics.emptyLooks.inc({ reason });
     }

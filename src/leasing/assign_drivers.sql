@@ -4,7 +4,8 @@ create or replace function assign_drivers(
   p_region smallint,
   p_ride_ids uuid[], p_driver_ids text[], p_offer_ids uuid[], p_tokens text[], p_pickup_eta_s real[], p_seen_exclusions int[],
   p_policy_version int, p_offers_max int, p_delivery_ttl_ms int, p_decision_ttl_ms int, p_max_lifetime_ms int, p_wait boolean)
-returns table (ord int, refused text, fence bigint, first_offer_after_ms real, assigned_at timestamptz, since_request_ms real)
+returns table (ord int, refused text, fence bigint, first_offer_after_ms real, assigned_at timestamptz, since_request_ms real,
+  policy_version int)
 language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -18,7 +19,7 @@ begin
     clock_timestamp());
   return query
   select l.ord, l.refused, l.fence, l.first_offer_after_ms, a.assigned_at,
-    (extract(epoch from a.assigned_at - r.requested_at) * 1000)::real
+    (extract(epoch from a.assigned_at - r.requested_at) * 1000)::real, r.policy_version
   from jsonb_to_recordset(v_leases) l(ord int, refused text, fence bigint, first_offer_after_ms real)
   left join assignments a on a.region = p_region and a.offer_id = p_offer_ids[l.ord]
   left join rides r on r.region = p_region and r.id = a.ride_id

@@ -5,7 +5,8 @@ create or replace function confirm_offers(
   p_region smallint, p_offer_ids uuid[], p_tokens text[], p_driver_ids text[], p_wait boolean)
 returns table (ord int, refused text, applied boolean, ride_id uuid, driver_id text, fence bigint, assigned_at timestamptz,
   pickup_lat float8, pickup_lng float8, dropoff_lat float8, dropoff_lng float8, since_request_ms real, held_ms real,
-  withdrawn_offer_ids uuid[], withdrawn_driver_ids text[], withdrawn_held_ms real[])
+  withdrawn_offer_ids uuid[], withdrawn_driver_ids text[], withdrawn_held_ms real[],
+  policy_version int)
 language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -51,7 +52,8 @@ begin
     (extract(epoch from a.assigned_at - r.requested_at) * 1000)::real,
     (extract(epoch from a.assigned_at - o.granted_at) * 1000)::real,
     array_agg(l.id) filter (where l.id is not null), array_agg(l.driver_id) filter (where l.id is not null),
-    array_agg((extract(epoch from l.ended_at - l.granted_at) * 1000)::real) filter (where l.id is not null)
+    array_agg((extract(epoch from l.ended_at - l.granted_at) * 1000)::real) filter (where l.id is not null),
+    min(r.policy_version)
   from judge_terms(p_region, p_offer_ids, p_tokens, p_driver_ids, v_rides, v_drivers, 'accepted', v_now) j
   left join assignments a on a.region = p_region and a.offer_id = j.offer_id
   left join rides r on r.region = p_region and r.id = a.ride_id

@@ -96,7 +96,7 @@ export function createLeasing({ hot }: Pick<Database, 'hot'>, metrics: Metrics, 
     (region, claims: transitions.TermClaim[], wait) => transitions.confirmOffers(hot, region, claims, wait),
     (region, applied) => {
       for (const { answer } of applied) {
-        metrics.requestToAssigned.observe(answer.since_request_ms / 1000);
+        metrics.requestToAssigned.observe({ policy: answer.policy_version }, answer.since_request_ms / 1000);
         metrics.offerToAnswer.observe(answer.held_ms / 1000);
         metrics.leaseHold.observe({ ended_as: 'accepted' }, answer.held_ms / 1000);
         countWithdrawn(answer);
@@ -239,11 +239,11 @@ export function createLeasing({ hot }: Pick<Database, 'hot'>, metrics: Metrics, 
     metrics.setSize.observe({ transition: 'assign' }, asks.length);
     const notices: DriverNotice[] = [];
     const outcomes = made.map((ask, i): OfferOutcome => {
-      const { refused, fence, first_offer_after_ms, assigned_at, since_request_ms } = answers[i]!;
+      const { refused, fence, first_offer_after_ms, assigned_at, since_request_ms, policy_version } = answers[i]!;
       metrics.countTransition('assign', refused ?? 'applied');
       if (refused !== null) return { rideId: ask.rideId, driverId: ask.driverId, refused };
       if (first_offer_after_ms !== null) metrics.requestToOffer.observe(first_offer_after_ms / 1000);
-      metrics.requestToAssigned.observe(since_request_ms / 1000);
+      metrics.requestToAssigned.observe({ policy: policy_version }, since_request_ms / 1000);
       const { rideId, driverId, offerId, pickup, dropoff } = ask;
       const assignedAt = assigned_at.toISOString();
       notices.push({

@@ -94,6 +94,8 @@ export async function leaseDrivers(
 export interface AssignAnswer extends LeaseAnswer {
   readonly assigned_at: Date;
   readonly since_request_ms: number;
+  /** The version that the ride was requested under. */
+  readonly policy_version: number;
 }
 
 /** Leases that are confirmed with their grant. */
@@ -104,7 +106,9 @@ export async function assignDrivers(
   terms: LeaseTerms,
   wait: boolean,
 ): Promise<AssignAnswer[]> {
-  return sql<AssignAnswer[]>`select refused, fence::float8, first_offer_after_ms, assigned_at, since_request_ms
+  return sql<
+    AssignAnswer[]
+  >`select refused, fence::float8, first_offer_after_ms, assigned_at, since_request_ms, policy_version
     from assign_drivers(${region}::smallint,
     ${asks.map((a) => a.rideId)}::uuid[], ${asks.map((a) => a.driverId)}::text[],
     ${asks.map((a) => a.offerId)}::uuid[], ${asks.map((a) => a.leaseToken)}::text[],
@@ -168,6 +172,8 @@ export interface ConfirmAnswer {
   readonly dropoff_lat: number;
   readonly dropoff_lng: number;
   readonly since_request_ms: number;
+  /** The version that the ride was requested under. */
+  readonly policy_version: number;
   readonly held_ms: number;
   readonly withdrawn_offer_ids: string[] | null;
   readonly withdrawn_driver_ids: string[] | null;
@@ -182,7 +188,7 @@ export async function confirmOffers(
 ): Promise<ConfirmAnswer[]> {
   return sql<ConfirmAnswer[]>`select refused, applied, ride_id, driver_id, fence::float8, assigned_at,
       pickup_lat, pickup_lng, dropoff_lat, dropoff_lng, since_request_ms, held_ms,
-      withdrawn_offer_ids, withdrawn_driver_ids, withdrawn_held_ms
+      withdrawn_offer_ids, withdrawn_driver_ids, withdrawn_held_ms, policy_version
     from confirm_offers(${region}::smallint,
     ${claims.map((c) => c.offerId)}::uuid[], ${claims.map((c) => c.leaseToken)}::text[],
     ${claims.map((c) => c.driverId)}::text[], ${wait}) order by ord`;

@@ -59,8 +59,8 @@ export function createMetrics() {
     },
     ridesGivenUp: new Counter({
       name: 'cabrank_rides_given_up_total',
-      help: 'Rides that ended as no_drivers_available, by what kept drivers from their last look.',
-      labelNames: ['reason'],
+      help: 'Rides that ended as no_drivers_available, by what kept drivers from their last look and by policy version.',
+      labelNames: ['reason', 'policy'],
       registers,
     }),
     emptyLooks: new Counter({
@@ -134,7 +134,13 @@ export function createMetrics() {
       'From the moment a resource was free to the moment its term was written to the history.',
     ),
     requestToOffer: histogram('cabrank_request_to_offer_seconds', 'From a ride’s request to its first offer.'),
-    requestToAssigned: histogram('cabrank_request_to_assigned_seconds', 'From a ride’s request to its assignment.'),
+    requestToAssigned: new Histogram({
+      name: 'cabrank_request_to_assigned_seconds',
+      help: 'From a ride’s request to its assignment, by the policy version it was requested under.',
+      labelNames: ['policy'],
+      buckets: LATENCY_BUCKETS_S,
+      registers,
+    }),
     offerToAnswer: histogram('cabrank_offer_to_answer_seconds', 'From an offer to the driver’s accept or decline.'),
     leaseHold: new Histogram({
       name: 'cabrank_lease_hold_seconds',

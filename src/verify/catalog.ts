@@ -18,7 +18,7 @@ export const invariants = [
       I1b: 'the assignments of a ride never overlap',
       I1c: 'the terms and assignments of a driver never overlap',
       I1d: 'no offer was made beyond parallelOffers or offersMax of the policy it was made under',
-      I1e: 'a ride counts its pending offers, and its offers in all',
+      I1e: 'a ride counts its pending offers, and its offers in all, and lists whom it excludes, why and when',
     },
   },
   {

@@ -86,7 +86,9 @@ const statusOf = (letter: string): string =>
  */
 const ctes = `
 ride as materialized (
-  select id, status, policy_version, requested_at, patience_until, rescue_until, queue_at, live_offers, offers_made, assigned_driver_id,
+  select id, status, policy_version, requested_at, patience_until, rescue_until, no_show_at,
+    cardinality(excluded_driver_ids) = cardinality(excluded_as) and cardinality(excluded_as) = cardinality(excluded_at) as is_listed,
+    queue_at, live_offers, offers_made, assigned_driver_id,
     assigned_offer_id, ended_at, cancel_source, cancel_reason, cancel_phase, event_seq, updated_at,
     count(*) over (partition by id) as copies
   from rides where ${inRange('id', 'uuid')}),
@@ -149,9 +151,9 @@ const rides: Source = {
     {
       id: 'I1e',
       of: 'r.id is not null',
-      holds: 'r.live_offers = coalesce(o.pending, 0) and r.offers_made = coalesce(s.made_offers, 0)',
-      shows: `format('counts %s of %s pending offers, %s of %s in all', r.live_offers, coalesce(o.pending, 0),
-        r.offers_made, coalesce(s.made_offers, 0))`,
+      holds: 'r.is_listed and r.live_offers = coalesce(o.pending, 0) and r.offers_made = coalesce(s.made_offers, 0)',
+      shows: `format('counts %s of %s pending offers, %s of %s in all, exclusions %s', r.live_offers, coalesce(o.pending, 0),
+        r.offers_made, coalesce(s.made_offers, 0), case when r.is_listed then 'listed' else 'of unequal lengths' end)`,
     },
     { id: 'I4d', of: 's.ride_id is not null', holds: 's.is_named', shows: `'an event without offer, driver or fence'` },
     {
@@ -189,6 +191,7 @@ const rides: Source = {
           case when r.status in ('completed', 'cancelled', 'no_drivers_available') then turn.at end
         and r.assigned_offer_id is not distinct from case when r.status <> 'searching' then turn.offer_id end
         and r.assigned_driver_id is not distinct from case when r.status <> 'searching' then turn.driver_id end
+        and (r.no_show_at is null or r.status = 'driver_arrived')
         and case when r.status = 'cancelled'
           then turn.reason = r.cancel_source || ':' || r.cancel_reason
             and r.cancel_phase = ${statusOf('right(left(s.turns, -1), 1)')}

@@ -85,6 +85,10 @@ test('every route of the contract is described, under its own name', () => {
       'put /v1/drivers/{id}',
       'put /v1/regions/{id}',
       'put /v1/regions/{id}/policy',
+      'get /v1/regions/{id}/policy/canary',
+      'put /v1/regions/{id}/policy/canary',
+      'delete /v1/regions/{id}/policy/canary',
+      'post /v1/regions/{id}/policy/canary/promote',
     ].sort(),
   );
   const ids = operations.map(({ operation }) => operation.operationId);

@@ -127,4 +127,35 @@ describe.concurrent('policies', () => {
     });
     expect((await putPolicy(api, { version: 2, offersMax: 8 })).status).toBe(200);
   });
+
+  test('try a policy on a share of the rides, and roll it forward or back', async () => {
+    await using api = await startTestApi();
+    await openRegion(api);
+    const canary = '/v1/regions/city/policy/canary';
+    const put = (body: object) => api.call('PUT', canary, { ...OPS, body });
+    expect((await api.call('GET', canary, OPS)).body.code).toBe('canary_not_found');
+    const tried = await put({ share: 1, offersMax: 7 });
+    expect(tried).toMatchObject({ status: 200, body: { version: 2, share: 1, offersMax: 7 } });
+    expect((await put({ share: 1, offersMax: 7 })).body.version).toBe(2);
+    expect((await put({ share: 0.5, offersMax: 7 })).body).toMatchObject({ version: 2, share: 0.5 });
+    expect((await put({ share: 1, offersMax: 7 })).body).toMatchObject({ version: 2, share: 1 });
+    const ride = async () => {
+      const id = await requestRide(api);
+      return (await api.call('GET', `/v1/rides/${id}`, OPS)).body.policyVersion as number;
+    };
+    expect(await ride()).toBe(2);
+    // The current policy may change beside it.
+    expect((await putPolicy(api, { offersMax: 9 })).body).toMatchObject({ version: 3, offersMax: 9 });
+    expect(await ride()).toBe(2);
+    expect((await api.call('DELETE', canary, OPS)).body).toMatchObject({ version: 3, offersMax: 9 });
+    expect((await api.call('DELETE', canary, OPS)).status).toBe(200);
+    expect(await ride()).toBe(3);
+    expect((await api.call('POST', `${canary}/promote`, OPS)).body.code).toBe('canary_not_found');
+    expect((await put({ share: 0.01, offersMax: 11 })).body).toMatchObject({ version: 4, offersMax: 11 });
+    expect((await api.call('POST', `${canary}/promote`, OPS)).body).toMatchObject({ version: 4, offersMax: 11 });
+    expect(await ride()).toBe(4);
+    for (const body of [{ share: 0 }, { share: 1.1 }, { offersMax: 7 }])
+      expect((await put(body)).body.code).toBe('invalid_request');
+    expect((await put({ share: 0.1, offersMax: 1, escalatedParallelOffers: 3 })).body.code).toBe('policy_invalid');
+  });
 });

@@ -312,4 +312,8 @@ function newDriver(id: string): Driver {
   return { id, status: 'offline', position: null, offer: null, expiry: undefined, ride: null, fence: 0, socket: null };
 }
 
-const plain = ({ triedDriverIds: _, ...ride }: Ride): object => ({ ...ride, assignment: null });
+const plain = ({ triedDriverIds: _, ...ride }: Ride): object => ({
+  ...ride,
+  assignment: null,
+  cancellation: null,
+});
