@@ -18,7 +18,10 @@ export const UNSUITABLE = [
 export type Unsuitable = (typeof UNSUITABLE)[number];
 
 /** What keeps a driver from being asked for one ride again; `lifted` keeps nobody. */
-export type ExclusionCause = 'declined' | 'expired' | 'undeliverable' | 'cancelled' | 'lifted';
+export type ExclusionCause = 'declined' | 'expired' | 'undeliverable' | LossCause | 'lifted';
+
+/** How a driver lost a ride that he had: gave it back (or an operator took it), didn't come, or a better one was found. */
+export type LossCause = 'cancelled' | 'stalled' | 'replaced';
 
 export interface Exclusion {
   readonly driverId: string;
@@ -27,9 +30,9 @@ export interface Exclusion {
   readonly ageMs: number;
 }
 
-/** A driver who gave the ride back stays excluded; the others for as long as the policy says. */
+/** A driver who had the ride and lost it stays excluded; the others for as long as the policy says. */
 function nameOf({ cause, ageMs }: Exclusion, policy: Policy): Unsuitable | null {
-  if (cause === 'cancelled') return 'cancelled';
+  if (cause === 'cancelled' || cause === 'stalled' || cause === 'replaced') return 'cancelled';
   if (cause === 'declined') return ageMs < policy.declinedExclusionMs ? 'declined' : null;
   return cause !== 'lifted' && ageMs < policy.lapsedExclusionMs ? 'lapsed' : null;
 }

@@ -6,6 +6,7 @@
 import * as drivers from './driver.ts';
 import type { Driver } from './driver.ts';
 import { endOffer, judgeTerm, type Offer, type OfferEnd, type TermClaim } from './offer.ts';
+import type { LossCause } from './eligibility.ts';
 import type { Policy } from './policy.ts';
 import type { RefusalCode } from './refusals.ts';
 import * as rides from './ride.ts';
@@ -75,6 +76,7 @@ export class LeaseStore {
     if (ride === undefined) return no('ride_not_found');
     if (driver === undefined) return no('driver_not_found');
     if (ride.status !== 'searching') return no('ride_not_searching');
+    if (seenExclusions < Infinity && rides.isHeld(ride, atMs)) return no('ride_held');
     if (this.blocks.has(`${ride.riderId} ${driverId}`)) return no('driver_blocked');
     const unseen = ride.exclusions.slice(seenExclusions);
     if (unseen.some((exclusion) => exclusion.driverId === driverId)) return no('driver_excluded');
@@ -172,10 +174,11 @@ export class LeaseStore {
     driverId: string,
     atMs: number,
     policy: Pick<Policy, 'patienceMs' | 'givebacksMax'>,
+    cause: LossCause = 'cancelled',
   ): Answer {
     const ride = this.rides.get(rideId);
     if (ride === undefined) return no('ride_not_found');
-    const verdict = rides.giveBackRide(ride, driverId, atMs, policy);
+    const verdict = rides.giveBackRide(ride, driverId, atMs, policy, cause);
     if (verdict.kind === 'refused') return no(verdict.code);
     if (verdict.kind === 'repeated') return AGAIN;
     this.rides.set(rideId, verdict.to);
@@ -183,21 +186,65 @@ export class LeaseStore {
     return DONE;
   }
 
-  /** To another driver, or nothing at all. */
+  /** To another driver, or nothing at all; by the system, which found a better one, once and before the first arrives. */
   reassign(
     fromDriverId: string,
     ask: Parameters<LeaseStore['lease']>[0],
     policy: LeaseTerms & Pick<Policy, 'patienceMs' | 'givebacksMax'>,
     atMs: number,
+    by: 'operator' | 'system',
   ): Answer {
+    const ride = this.rides.get(ask.rideId);
+    const isTooLate = ride?.status === 'driver_arrived' || ride?.exclusions.some(({ cause }) => cause === 'replaced');
+    if (by === 'system' && isTooLate === true) return no('wrong_phase');
     const before = { rides: new Map(this.rides), drivers: new Map(this.drivers) };
-    const taken = this.driverCancel(ask.rideId, fromDriverId, atMs, policy);
+    const taken = this.driverCancel(ask.rideId, fromDriverId, atMs, policy, by === 'system' ? 'replaced' : 'cancelled');
     if (!taken.applied) return taken;
     const given = this.assign(ask, policy, atMs);
     if (given.applied) return given;
     for (const [id, ride] of before.rides) this.rides.set(id, ride);
     for (const [id, driver] of before.drivers) this.drivers.set(id, driver);
     return given;
+  }
+
+  /** Keeps a ride from the match rounds; its open offers are withdrawn. */
+  hold(rideId: string, policy: Pick<Policy, 'holdMs'>, atMs: number): Answer {
+    const ride = this.rides.get(rideId);
+    if (ride === undefined) return no('ride_not_found');
+    const verdict = rides.holdRide(ride, atMs, policy);
+    if (verdict.kind === 'refused') return no(verdict.code);
+    if (verdict.kind === 'repeated') return AGAIN;
+    this.#endOffers(this.#openOffers(rideId), 'withdrawn', { isProven: false, isExcluding: false });
+    const held = rides.holdRide(this.rides.get(rideId)!, atMs, policy);
+    if (held.kind === 'applied') this.rides.set(rideId, held.to);
+    return DONE;
+  }
+
+  releaseHold(rideId: string, atMs: number): Answer {
+    const ride = this.rides.get(rideId);
+    if (ride === undefined) return no('ride_not_found');
+    const verdict = rides.releaseHold(ride, atMs);
+    if (verdict.kind === 'refused') return no(verdict.code);
+    if (verdict.kind === 'repeated') return AGAIN;
+    this.rides.set(rideId, verdict.to);
+    return DONE;
+  }
+
+  flagPickup(rideId: string, offerId: string, isStalled: boolean): void {
+    const ride = this.rides.get(rideId);
+    if (ride !== undefined) this.rides.set(rideId, rides.flagPickup(ride, offerId, isStalled));
+  }
+
+  /** Takes a flagged ride from the driver who doesn't come; whether it did. */
+  replaceStalled(
+    rideId: string,
+    offerId: string,
+    atMs: number,
+    policy: Pick<Policy, 'patienceMs' | 'givebacksMax'>,
+  ): boolean {
+    const ride = this.rides.get(rideId);
+    if (ride?.status !== 'assigned' || !ride.isStalled || ride.assignment?.offerId !== offerId) return false;
+    return this.driverCancel(rideId, ride.assignment.driverId, atMs, policy, 'stalled').applied;
   }
 
   /** Cancels the rides whose drivers have waited long enough; which. */
@@ -218,9 +265,9 @@ export class LeaseStore {
     return DONE;
   }
 
-  lift(rideId: string): void {
+  lift(rideId: string, atMs: number): void {
     const ride = this.rides.get(rideId);
-    if (ride !== undefined) this.rides.set(rideId, rides.liftExclusions(ride));
+    if (ride !== undefined) this.rides.set(rideId, rides.liftExclusions(ride, atMs));
   }
 
   settle(rideId: string, terms: { readonly offersMax: number; readonly rescueMs: number }, atMs: number): void {

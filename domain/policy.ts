@@ -32,6 +32,14 @@ export interface Policy {
   readonly givebacksMax: number;
   /** How long a driver waits at the pickup before the ride is cancelled as `no_show`; 0: for ever. */
   readonly noShowAfterMs: number;
+  /** A driver on his way who hasn't come nearer the pickup for so long is flagged; 0: nobody watches. */
+  readonly stalledAfterMs: number;
+  /** The same until the ride is taken from him and searches on; 0: it isn't. */
+  readonly stalledReplacedAfterMs: number;
+  /** A driver found later takes the ride over, once, if that saves the rider so much of the wait; 0: nobody looks. */
+  readonly betterDriverSavesMs: number;
+  /** How long an operator's hold keeps a ride from the match rounds. */
+  readonly holdMs: number;
   /** How long a ride that found nobody within its patience waits for an operator to help; 0: not at all. */
   readonly rescueMs: number;
   /** The search radius of a ride's first round; each round that finds nobody adds a step, up to the maximum. */
@@ -92,6 +100,10 @@ export const defaultPolicy: Policy = {
   escalatedRadiusM: 8_000,
   givebacksMax: 5,
   noShowAfterMs: 0,
+  stalledAfterMs: 0,
+  stalledReplacedAfterMs: 0,
+  betterDriverSavesMs: 0,
+  holdMs: 300_000,
   rescueMs: 0,
   searchRadiusM: 2_000,
   searchRadiusStepM: 1_000,
@@ -131,6 +143,10 @@ export const policyBounds: Readonly<
   escalatedRadiusM: { min: 1, max: 200_000, integer: false },
   givebacksMax: { min: 0, max: 100, integer: true },
   noShowAfterMs: { min: 0, max: 86_400_000, integer: true },
+  stalledAfterMs: { min: 0, max: 86_400_000, integer: true },
+  stalledReplacedAfterMs: { min: 0, max: 86_400_000, integer: true },
+  betterDriverSavesMs: { min: 0, max: 86_400_000, integer: true },
+  holdMs: { min: 100, max: 86_400_000, integer: true },
   rescueMs: { min: 0, max: 86_400_000, integer: true },
   searchRadiusM: { min: 1, max: 200_000, integer: false },
   searchRadiusStepM: { min: 0, max: 200_000, integer: false },
@@ -204,6 +220,11 @@ function relationProblems(policy: Policy): PolicyProblem[] {
       policy.positionIntervalMs, 'positionStaleMs', 'must be at least twice positionIntervalMs, or one late position hides a driver');
   require(policy.presenceGraceMs >=
     policy.positionIntervalMs, 'presenceGraceMs', 'must be at least positionIntervalMs, or drivers go offline between two positions');
+  const { stalledAfterMs, stalledReplacedAfterMs } = policy;
+  require(stalledReplacedAfterMs === 0 ||
+    (stalledAfterMs > 0 &&
+      stalledReplacedAfterMs >=
+        stalledAfterMs), 'stalledReplacedAfterMs', 'must be 0, or at least a stalledAfterMs that is set: a driver is flagged first');
   require(policy.offersMax >= policy.parallelOffers, 'offersMax', 'must be at least parallelOffers');
   require(policy.escalatedParallelOffers <= policy.offersMax, 'escalatedParallelOffers', 'must be at most offersMax');
   return problems;

@@ -3,7 +3,7 @@
  * no_drivers_available. Times are milliseconds of any one clock. `version` is +1 at every change, `events` counts what
  * its timeline tells.
  */
-import { type ExclusionCause, liftable } from './eligibility.ts';
+import { type ExclusionCause, liftable, type LossCause } from './eligibility.ts';
 import type { Policy } from './policy.ts';
 import { openPlaces } from './search.ts';
 import { applied, refused, repeated, type Verdict } from './verdict.ts';
@@ -40,6 +40,10 @@ export interface Ride {
   readonly patienceUntilMs: number;
   /** Its patience is over, and until then an operator may still find somebody; null: it isn't. */
   readonly rescueUntilMs: number | null;
+  /** An operator keeps it from the match rounds until then; null, or earlier than now: nobody does. */
+  readonly heldUntilMs: number | null;
+  /** Its driver doesn't come nearer the pickup. */
+  readonly isStalled: boolean;
   /** What came of offers to no avail, in order; only lifting changes an entry, and none is taken out. */
   readonly exclusions: readonly RideExclusion[];
   /** The searches of this ride: +1 when it is given back. An offer belongs to the one it was made in. */
@@ -65,6 +69,8 @@ export const requestRide = (id: string, riderId: string, patienceUntilMs: number
   isQueued: true,
   patienceUntilMs,
   rescueUntilMs: null,
+  heldUntilMs: null,
+  isStalled: false,
   exclusions: [],
   searchTry: 1,
   noShowAtMs: null,
@@ -108,7 +114,13 @@ export function offersEnded(ride: Ride, ends: readonly RideEnd[], areExcluded: b
 }
 
 export const assignRide = (ride: Ride, driverId: string, offerId: string): Ride =>
-  changed(ride, 1, { status: 'assigned', assignment: { driverId, offerId }, isQueued: false, liveOffers: 0 });
+  changed(ride, 1, {
+    status: 'assigned',
+    assignment: { driverId, offerId },
+    isQueued: false,
+    liveOffers: 0,
+    heldUntilMs: null,
+  });
 
 /** `riderId` is whose ride it has to be; null: anybody's. */
 export function cancelRide(
@@ -119,33 +131,36 @@ export function cancelRide(
   if (ride.status === 'cancelled') return repeated;
   if (ride.status === 'in_progress') return refused('ride_in_progress');
   if (OVER.has(ride.status)) return refused('ride_over');
-  return applied(changed(ride, 1, { status: 'cancelled', isQueued: false, noShowAtMs: null }));
+  return applied(changed(ride, 1, { status: 'cancelled', isQueued: false, isStalled: false, noShowAtMs: null }));
 }
 
 /**
  * The driver cancels after accepting, or the ride is taken from him: it searches on, without that driver and with its
- * patience from now on; not by itself when that has happened more than `givebacksMax` times.
+ * patience from now on; not by itself when that has happened more than `givebacksMax` times. A driver for whom a better
+ * one was found hasn't given anything back.
  */
 export function giveBackRide(
   ride: Ride,
   driverId: string,
   atMs: number,
   { patienceMs, givebacksMax }: Pick<Policy, 'patienceMs' | 'givebacksMax'>,
+  cause: LossCause = 'cancelled',
 ): Verdict<Ride, 'wrong_driver' | 'ride_in_progress' | 'ride_over'> {
   if (ride.assignment?.driverId !== driverId)
     return ride.gaveBackDriverIds.includes(driverId) ? repeated : refused('wrong_driver');
   if (ride.status === 'in_progress') return refused('ride_in_progress');
   if (OVER.has(ride.status)) return refused('ride_over');
+  const givebacks = ride.exclusions.filter(({ cause: of }) => of === 'cancelled' || of === 'stalled').length;
   return applied(
     changed(ride, 1, {
       status: 'searching',
       assignment: null,
       isQueued: true,
-      patienceUntilMs:
-        ride.gaveBackDriverIds.length >= givebacksMax ? atMs : Math.max(ride.patienceUntilMs, atMs + patienceMs),
+      patienceUntilMs: givebacks >= givebacksMax ? atMs : Math.max(ride.patienceUntilMs, atMs + patienceMs),
       searchTry: ride.searchTry + 1,
+      isStalled: false,
       noShowAtMs: null,
-      exclusions: [...ride.exclusions, { driverId, cause: 'cancelled' }],
+      exclusions: [...ride.exclusions, { driverId, cause }],
       gaveBackDriverIds: [...ride.gaveBackDriverIds, driverId],
     }),
   );
@@ -167,7 +182,9 @@ export function advanceRide(
   if (ahead <= 0) return repeated;
   return ahead > 1
     ? refused('wrong_phase')
-    : applied(changed(ride, 1, { status: step, noShowAtMs: step === 'driver_arrived' ? noShowAtMs : null }));
+    : applied(
+        changed(ride, 1, { status: step, isStalled: false, noShowAtMs: step === 'driver_arrived' ? noShowAtMs : null }),
+      );
 }
 
 /**
@@ -179,20 +196,51 @@ export function settleRide(
   atMs: number,
   { offersMax, rescueMs }: { readonly offersMax: number; readonly rescueMs: number },
 ): Ride {
-  if (ride.status !== 'searching' || !ride.isQueued) return ride;
+  if (ride.status !== 'searching' || !ride.isQueued || isHeld(ride, atMs)) return ride;
   const emptyRounds = ride.emptyRounds + 1;
-  const isPatient = ride.patienceUntilMs > atMs || (ride.rescueUntilMs !== null && ride.rescueUntilMs > atMs);
-  const isUsedUp = ride.offersMade >= offersMax;
-  if (ride.liveOffers > 0 || (isPatient && !isUsedUp)) return changed(ride, 0, { emptyRounds });
-  if (rescueMs > 0 && ride.rescueUntilMs === null && !isUsedUp)
+  const isFinished = ride.liveOffers === 0 && (ride.patienceUntilMs <= atMs || ride.offersMade >= offersMax);
+  if (isFinished && rescueMs > 0 && ride.rescueUntilMs === null)
     return changed(ride, 1, { emptyRounds, rescueUntilMs: atMs + rescueMs });
+  if (!isFinished || (ride.rescueUntilMs !== null && ride.rescueUntilMs > atMs))
+    return changed(ride, 0, { emptyRounds });
   return changed(ride, 1, { status: 'no_drivers_available', isQueued: false, emptyRounds });
 }
 
+export const isHeld = ({ heldUntilMs }: Ride, atMs: number): boolean => heldUntilMs !== null && heldUntilMs > atMs;
+
+/** Patience and rescue stand still for so long. */
+const standStill = ({ patienceUntilMs, rescueUntilMs }: Ride, ms: number): Partial<Ride> => ({
+  patienceUntilMs: patienceUntilMs + ms,
+  rescueUntilMs: rescueUntilMs === null ? null : rescueUntilMs + ms,
+});
+
+/** An operator keeps the ride from the match rounds; its offers have ended by then. */
+export function holdRide(
+  ride: Ride,
+  atMs: number,
+  { holdMs }: Pick<Policy, 'holdMs'>,
+): Verdict<Ride, 'ride_not_searching'> {
+  if (ride.status !== 'searching') return refused('ride_not_searching');
+  if (isHeld(ride, atMs)) return repeated;
+  return applied(changed(ride, 1, { ...standStill(ride, holdMs), heldUntilMs: atMs + holdMs, isQueued: true }));
+}
+
+export function releaseHold(ride: Ride, atMs: number): Verdict<Ride, 'ride_not_searching'> {
+  if (ride.status !== 'searching') return refused('ride_not_searching');
+  if (!isHeld(ride, atMs)) return repeated;
+  return applied(changed(ride, 1, { ...standStill(ride, atMs - ride.heldUntilMs!), heldUntilMs: null }));
+}
+
+/** Its driver doesn't come nearer any more, or does so again; only for the assignment that was watched. */
+export function flagPickup(ride: Ride, offerId: string, isStalled: boolean): Ride {
+  const isWatched = ride.status === 'assigned' && ride.assignment?.offerId === offerId;
+  return isWatched && ride.isStalled !== isStalled ? changed(ride, 1, { isStalled }) : ride;
+}
+
 /** Nobody else is there: whoever let an offer lapse may be asked once more. */
-export function liftExclusions(ride: Ride): Ride {
+export function liftExclusions(ride: Ride, atMs: number): Ride {
   const drivers = liftable(ride.exclusions);
-  if (ride.status !== 'searching' || !ride.isQueued || drivers.size === 0) return ride;
+  if (ride.status !== 'searching' || !ride.isQueued || isHeld(ride, atMs) || drivers.size === 0) return ride;
   const isLifted = ({ driverId, cause }: RideExclusion): boolean =>
     drivers.has(driverId) && (cause === 'expired' || cause === 'undeliverable');
   const exclusions = ride.exclusions.map((each) => (isLifted(each) ? { ...each, cause: 'lifted' as const } : each));

@@ -14,6 +14,8 @@ export interface FaultRates {
   readonly answersTwice: number;
   /** Accepts, and gives the ride back on the way to the pick-up. */
   readonly cancels: number;
+  /** Accepts, and sets out much later. */
+  readonly dawdles: number;
   /** On top of any of these: the answer comes late because something between driver and service was slow. */
   readonly slow: number;
 }
@@ -27,6 +29,7 @@ export const defaultRates: FaultRates = {
   crashes: 0.005,
   answersTwice: 0.005,
   cancels: 0.005,
+  dawdles: 0,
   slow: 0.1,
 };
 
@@ -50,6 +53,7 @@ export const faults: readonly Fault[] = [
   'crashes',
   'answersTwice',
   'cancels',
+  'dawdles',
 ];
 
 /** What a driver will do with one offer. Times are city milliseconds. */
@@ -58,7 +62,7 @@ export interface AnswerPlan {
   readonly slow: boolean;
   /** From receipt to the answer; bounded later by the window the offer really has. */
   readonly thinkMs: number;
-  /** How long a driver who loses connection or app is gone. */
+  /** How long a driver who loses connection or app is gone, and one who dawdles stands still. */
   readonly awayMs: number;
   /** A number in [0, 1) for whatever the fault leaves open: when it strikes. */
   readonly when: number;
@@ -70,6 +74,7 @@ const THINK_SIGMA = 0.4;
 const SPIKE_MEAN_MS = 4_000;
 const TUNNEL_MEAN_MS = 5_000;
 const RESTART_MEAN_MS = 60_000;
+const DAWDLE_MEAN_MS = 300_000;
 /** Nobody stays away for ever: the ride in their hands has to end within the run. */
 const AWAY_MAX_MEANS = 4;
 
@@ -79,9 +84,14 @@ export function planAnswer(rates: FaultRates, random: Random): AnswerPlan {
   const slow = random.chance(rates.slow);
   const spikeMs = random.exponential(SPIKE_MEAN_MS);
   const thinkMs = random.logNormal(THINK_MEDIAN_MS, THINK_SIGMA) + (slow ? spikeMs : 0);
-  const awayMeanMs = fault === 'crashes' ? RESTART_MEAN_MS : TUNNEL_MEAN_MS;
+  const awayMeanMs = meanMs(fault);
   const awayMs = Math.min(random.exponential(awayMeanMs), AWAY_MAX_MEANS * awayMeanMs);
   return { fault, slow, thinkMs, awayMs, when: random.next() };
+}
+
+function meanMs(fault: Fault | null): number {
+  if (fault === 'crashes') return RESTART_MEAN_MS;
+  return fault === 'dawdles' ? DAWDLE_MEAN_MS : TUNNEL_MEAN_MS;
 }
 
 /** Everything wrong with rates, in words; empty when they may be used. */

@@ -1,7 +1,13 @@
 import type { Point } from '../domain/geo.ts';
 import type { Random } from '../domain/random.ts';
 import type { RideStatus } from '../src/client/contract.ts';
-import type { AssignedRide, DriverClient, DriverState, ShownOffer } from '../src/client/driver-client.ts';
+import type {
+  AssignedRide,
+  DriverClient,
+  DriverState,
+  RideCancelled,
+  ShownOffer,
+} from '../src/client/driver-client.ts';
 import { isTransient } from '../src/client/problem.ts';
 import { type AnswerPlan, planAnswer } from './behaviour.ts';
 import { type Leg, parkedAt, positionAt } from './motion.ts';
@@ -45,6 +51,8 @@ export class SimulatedDriver {
   #etaOfferId: string | null = null;
   /** Offers on the screen: the answer still to be given, if any, and the end of the window. */
   readonly #screen = new Map<string, { answer: Scheduled | null; lapse: Scheduled; rideId: string }>();
+  /** How long to stand still before setting out for the pick-up, once. Wall milliseconds. */
+  #dawdleMs = 0;
   #onDuty = false;
   #shiftIsOver = false;
   #ended = false;
@@ -104,7 +112,7 @@ export class SimulatedDriver {
       offer: (offer) => this.#consider(offer),
       offerWithdrawn: ({ offerId }) => this.#clear(offerId),
       assignment: (ride) => this.#take(ride),
-      rideCancelled: ({ rideId, source }) => this.#rideCancelled(rideId, source),
+      rideCancelled: (news) => this.#rideCancelled(news),
       disconnected: (reason) => this.#world.tally.failed('connection', reason),
     });
     this.#client = client;
@@ -128,9 +136,13 @@ export class SimulatedDriver {
     if (assigned !== null && assigned.rideId !== job?.rideId) this.#begin(assigned, assigned.rideStatus);
   }
 
-  #rideCancelled(rideId: string, source: string): void {
-    // A driver who gave the ride back knows; the ride itself goes on.
-    if (source !== 'driver') this.#world.ledger.ended(rideId, 'cancelled');
+  #rideCancelled({ rideId, reasonCode, source }: RideCancelled): void {
+    const { ledger, tally, policy } = this.#world;
+    const isTaken = source === 'system' && (reasonCode === 'stalled' || reasonCode === 'replaced');
+    if (isTaken) tally.taken[reasonCode] = (tally.taken[reasonCode] ?? 0) + 1;
+    // The ride itself goes on: without a driver, or with a better one. A driver who gave it back knows.
+    if (isTaken && reasonCode === 'stalled') ledger.searchingAgain(rideId, policy.patienceMs);
+    if (!isTaken && source !== 'driver') ledger.ended(rideId, 'cancelled');
     if (this.#job?.rideId === rideId) this.#leave(this.#job);
   }
 
@@ -211,6 +223,7 @@ export class SimulatedDriver {
     // The connection that we cut ourselves says nothing about the service.
     if (plan.fault !== 'disconnects') tally.confirmMs.push(scheduler.now() - sentMs);
     const { pickup, dropoff } = offer;
+    this.#dawdleMs = plan.fault === 'dawdles' ? plan.awayMs / this.#world.speedup : 0;
     this.#take({ ...accepted, pickup, dropoff });
     if (plan.fault === 'cancels') this.#planToCancel(offer.rideId, plan.when);
   }
@@ -276,9 +289,12 @@ export class SimulatedDriver {
   }
 
   #driveToPickup(job: Job): void {
-    this.#drive(job, 'assigned', job.pickup, this.#etaMs(job.pickup), async () => {
+    const afterMs = this.#dawdleMs;
+    this.#dawdleMs = 0;
+    const arrived = async (): Promise<void> => {
       if ((await this.#step(job, 'arrive')) && this.#job === job) this.#board(job);
-    });
+    };
+    this.#drive(job, 'assigned', job.pickup, this.#etaMs(job.pickup), arrived, afterMs);
   }
 
   #board(job: Job): void {
@@ -308,12 +324,19 @@ export class SimulatedDriver {
     });
   }
 
-  #drive(job: Job, status: 'assigned' | 'in_progress', to: Point, driveMs: number, arrived: () => Promise<void>): void {
+  #drive(
+    job: Job,
+    status: 'assigned' | 'in_progress',
+    to: Point,
+    driveMs: number,
+    arrived: () => Promise<void>,
+    afterMs = 0,
+  ): void {
     this.#job = job;
-    const departMs = this.#world.scheduler.now();
+    const departMs = this.#world.scheduler.now() + afterMs;
     this.#leg = { from: this.#position(), to, departMs, arriveMs: departMs + driveMs };
-    this.#world.ledger.underWay(job.rideId, status, this.#quietMs(driveMs));
-    this.#next(job, driveMs, arrived);
+    this.#world.ledger.underWay(job.rideId, status, this.#quietMs(afterMs + driveMs));
+    this.#next(job, afterMs + driveMs, arrived);
   }
 
   #next(job: Job, delayMs: number, act: () => Promise<void>): void {

@@ -46,11 +46,14 @@ export const lifelikePolicy: Partial<Policy> = {
   escalatedRadiusM: 10_000,
   givebacksMax: 3,
   noShowAfterMs: 120_000,
+  stalledAfterMs: 90_000,
+  stalledReplacedAfterMs: 180_000,
+  betterDriverSavesMs: 120_000,
   rescueMs: 30_000,
 };
 
-/** Drivers who give a ride back after accepting it. */
-export const LIFELIKE_CANCELS = 0.03;
+/** Drivers who give a ride back after accepting it, and who set out much later. */
+export const LIFELIKE_RATES = { cancels: 0.03, dawdles: 0.02 } as const;
 
 const MINDS = [
   { stage: 'searching', share: 0.22, meanMs: 6_000 },

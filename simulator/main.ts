@@ -7,7 +7,7 @@ import { DemandError, type Demand } from './demand/demand.ts';
 import { syntheticDemand } from './demand/synthetic.ts';
 import { killOneOf, runVerify, startFleet, type Fleet } from './fleet.ts';
 import { readSecret, readSettings, UsageError, type Settings } from './options.ts';
-import { LIFELIKE_CANCELS } from './life.ts';
+import { LIFELIKE_RATES } from './life.ts';
 import { ProgressView } from './progress.ts';
 import { buildReport, formatReport, readCounted } from './report.ts';
 import { runSimulation } from './run.ts';
@@ -99,7 +99,7 @@ async function drive(
 }
 
 function ratesOf({ lifelike, acceptance }: Settings): Partial<FaultRates> {
-  const rates = { ...defaultRates, ...(lifelike && { cancels: LIFELIKE_CANCELS }) };
+  const rates = { ...defaultRates, ...(lifelike && LIFELIKE_RATES) };
   return { ...rates, ...(acceptance !== null && ratesAt(acceptance, rates)) };
 }
 

@@ -128,6 +128,7 @@ export function formatReport(report: Report, verification: Verification): string
       'leases',
       `${leases.granted} granted, ${leases.conflicts} pairs refused; held drivers ${(100 * leases.hiddenShare).toFixed(2)} % of their time, in vain for ${list(leases.wastedSeconds)} s; ${leases.hiddenSupply} looks missed a held driver; lapsed ones freed after p50 ${ms(leases.sweeperLagMs.p50)}, p99 ${ms(leases.sweeperLagMs.p99)}`,
     ],
+    ...(Object.keys(report.taken).length > 0 ? [['taken from drivers', list(report.taken)] as [string, string]] : []),
     ['misbehaviour', list(report.faults)],
     ['refusals', list(report.errors)],
     [

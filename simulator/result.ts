@@ -41,6 +41,8 @@ export interface SimulationResult {
   readonly latenessMs: Percentiles;
   /** Misbehaviour by kind, as often as it was done. */
   readonly faults: Readonly<Record<string, number>>;
+  /** Rides that were taken from their drivers: `stalled` (didn't come), `replaced` (a better one was found). */
+  readonly taken: Readonly<Record<string, number>>;
   /** Refusals and missing answers by what was asked, `accept:lease_expired`; the faults' consequences among them. */
   readonly errors: Readonly<Record<string, number>>;
   /** From the first request's time to the last ride's end. */

@@ -269,6 +269,7 @@ class Run {
       pickupEtaS: { mean: mean(tally.pickupEtaS), p50, p95 },
       latenessMs: percentiles(tally.latenessMs),
       faults: tally.faults,
+      taken: tally.taken,
       errors: tally.errors,
       wallSeconds,
     };

@@ -11,6 +11,8 @@ export class Tally {
   readonly faults: Record<string, number> = {};
   /** By what was asked and why it failed: `accept:lease_expired`. */
   readonly errors: Record<string, number> = {};
+  /** Rides that the service took from their drivers, by the reason. */
+  readonly taken: Record<string, number> = {};
   offersSeen = 0;
 
   /** Wall milliseconds. */

@@ -47,6 +47,8 @@ export interface RideRecord {
   readonly requestedAt: string;
   readonly patienceUntil: string;
   readonly rescueUntil: string | null;
+  readonly heldUntil: string | null;
+  readonly stalledSince: string | null;
   readonly offersMade: number;
   readonly assignment: {
     readonly rideId: string;
@@ -151,20 +153,24 @@ export async function listRides(
   {
     status,
     needsRescue,
+    isStalled,
     before,
     limit,
-  }: { status: RideStatus | null; needsRescue: boolean; before: string | null; limit: number },
+  }: { status: RideStatus | null; needsRescue: boolean; isStalled: boolean; before: string | null; limit: number },
 ): Promise<Page<RideRecord>> {
   const start = before ?? NEWEST;
   // Open rides have an index of their own; the planner takes it only if the query says what the index says.
   const isOpen =
-    needsRescue || (status !== null && !['completed', 'cancelled', 'no_drivers_available'].includes(status));
+    needsRescue ||
+    isStalled ||
+    (status !== null && !['completed', 'cancelled', 'no_drivers_available'].includes(status));
   const looked = sql`from rides where region = ${region.number} and id < ${start}
     ${isOpen ? sql`and ended_at is null` : sql``} order by id desc`;
   const rows = await sql<RideRow[]>`
     select ${rideColumns(sql)} from (select * ${looked} limit ${SCAN_MAX}) r ${joinAssignment(sql)}
     where true ${status === null ? sql`` : sql`and r.status = ${status}`}
-      ${needsRescue ? sql`and r.status = 'searching' and r.rescue_until is not null` : sql``} order by r.id desc limit ${limit + 1}`;
+      ${needsRescue ? sql`and r.status = 'searching' and r.rescue_until is not null` : sql``}
+      ${isStalled ? sql`and r.stalled_since is not null` : sql``} order by r.id desc limit ${limit + 1}`;
   const items = rows.slice(0, limit).map((row) => rideRecord(row, region));
   if (rows.length > limit) return { items, after: items.at(-1)!.id };
   const [last] = await sql<{ id: string }[]>`select id ${looked} offset ${SCAN_MAX - 1} limit 1`;
@@ -253,7 +259,8 @@ export async function findPairing(
 }
 
 const rideColumns = (sql: Sql) => sql`r.id, r.rider_id, r.status, r.vehicle_class, r.seats, r.attributes,
-  r.accepts_lower_class,  r.pickup_lat, r.pickup_lng, r.dropoff_lat, r.dropoff_lng, r.requested_at, r.patience_until, r.rescue_until, r.offers_made,
+  r.accepts_lower_class,  r.pickup_lat, r.pickup_lng, r.dropoff_lat, r.dropoff_lng, r.requested_at, r.patience_until, r.rescue_until,
+  case when r.held_until > now() then r.held_until end as held_until, r.stalled_since, r.offers_made,
   r.ended_at, r.cancel_source, r.cancel_reason, r.cancel_phase, r.policy_version, r.version, r.updated_at,
   a.driver_id, a.offer_id, a.fence::float8, a.assigned_at`;
 
@@ -301,6 +308,8 @@ interface RideRow extends RouteRow {
   readonly requested_at: Date;
   readonly patience_until: Date;
   readonly rescue_until: Date | null;
+  readonly held_until: Date | null;
+  readonly stalled_since: Date | null;
   readonly offers_made: number;
   readonly ended_at: Date | null;
   readonly cancel_source: 'rider' | 'driver' | 'operator' | 'system' | null;
@@ -387,7 +396,9 @@ function rideRecord(row: RideRow, region: RegionName): RideRecord {
     ...routeOf(row),
     requestedAt: row.requested_at.toISOString(),
     patienceUntil: row.patience_until.toISOString(),
-    rescueUntil: row.rescue_until === null ? null : row.rescue_until.toISOString(),
+    rescueUntil: row.rescue_until?.toISOString() ?? null,
+    heldUntil: row.held_until?.toISOString() ?? null,
+    stalledSince: row.stalled_since?.toISOString() ?? null,
     offersMade: row.offers_made,
     assignment:
       row.assigned_at === null

@@ -539,6 +539,37 @@ const corruptions: readonly Corruption[] = [
     finds: ['I6g'],
   },
   {
+    what: 'a ride went to a better driver twice',
+    plant: ({ ride, event }) => `
+      update rides set excluded_as = array['replaced', 'replaced'], excluded_driver_ids = array['d15', 'd2'],
+        excluded_at = array[updated_at, updated_at] where ${ride('driving')};
+      update ride_events set reason = 'system:replaced', type = 'driver_unassigned' where ${event('givenBack', 'driver_cancelled')};
+      update assignments set ended_as = 'unassigned' where offer_id in (select offer_id from ride_events where type = 'driver_unassigned')`,
+    finds: ['I1f'],
+  },
+  {
+    what: 'the events tell of a better driver, and the ride doesn’t',
+    plant: ({ ride }) => `update rides set excluded_as = array['cancelled'] where ${ride('replaced')}`,
+    finds: ['I1f'],
+  },
+  {
+    what: 'an operator’s hold isn’t told of',
+    plant: ({ ride }) => `update rides set held_until = clock_timestamp() where ${ride('queued')}`,
+    finds: ['I4h'],
+  },
+  {
+    what: 'a driver stands still whom nobody flagged',
+    plant: ({ ride }) => `update rides set stalled_since = clock_timestamp() where ${ride('assigned')}`,
+    finds: ['I4h'],
+  },
+  {
+    what: 'an offer is said to be withdrawn for a hold that there wasn’t',
+    plant: ({ offer, event }) => `
+      update offers set end_reason = 'ride_held' where ${offer('lost')};
+      update ride_events set reason = 'ride_held' where ${event('lost', 'offer_withdrawn')}`,
+    finds: ['I4f'],
+  },
+  {
     what: 'an offer of an old search was accepted in a new one',
     plant: ({ offer }) => `update offers set search_try = search_try + 1 where ${offer('completed')}`,
     finds: ['I4g'],
@@ -589,18 +620,18 @@ describe('a healthy history', () => {
     const { facts } = await verify(healthy.url);
     expect(facts).toMatchObject({
       rides: {
-        searching: 3,
-        assigned: 1,
+        searching: 4,
+        assigned: 3,
         driver_arrived: 1,
         in_progress: 1,
         completed: 4,
         cancelled: 2,
         no_drivers_available: 1,
       },
-      ridesEverAssigned: 8,
-      offers: { pending: 2, accepted: 9, declined: 2, expired: 1, withdrawn: 3, undeliverable: 1 },
-      leasesGranted: 18,
-      assignments: { live: 3, completed: 4, cancelled: 1, driver_cancelled: 1 },
+      ridesEverAssigned: 10,
+      offers: { pending: 2, accepted: 12, declined: 2, expired: 1, withdrawn: 4, undeliverable: 1 },
+      leasesGranted: 22,
+      assignments: { live: 5, completed: 4, cancelled: 1, driver_cancelled: 1 },
     });
     // The sweeps came 5 s and 1 s late, after terms of 15 s and 4 s.
     expect(facts.sweeperLagMs.p50).toBeGreaterThan(950);

@@ -42,6 +42,7 @@ export const problems = {
   },
   not_held: { status: 409, title: 'Nobody has the resource now' },
   ride_not_searching: { status: 409, title: 'The ride isn’t looking for a driver' },
+  ride_held: { status: 409, title: 'An operator holds the ride' },
   ride_fully_offered: { status: 409, title: 'The ride has as many offers as its policy allows' },
   ride_in_progress: { status: 409, title: 'The rider is in the car' },
   ride_over: { status: 409, title: 'The ride is over' },

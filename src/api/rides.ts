@@ -1,10 +1,9 @@
 import { z } from 'zod';
 import { greatCircleM } from '../../domain/geo.ts';
-import { greatCircleTravelTime } from '../../domain/travel-time.ts';
 import type { Identity } from '../auth.ts';
 import { newId, regionOf } from '../leasing/ids.ts';
 import type { NewRide, RideStep } from '../leasing/transitions.ts';
-import { findOffer, findPairing, findRide, listRides, rideTimeline, type RideRecord } from '../records.ts';
+import { findRide, listRides, rideTimeline, type RideRecord } from '../records.ts';
 import type { Region } from '../regions.ts';
 import { regionById, regionByNumber, type ApiDeps, type App } from './context.ts';
 import { accepted, ApiProblem } from './problem.ts';
@@ -48,10 +47,6 @@ export function rideRoutes(app: App, deps: ApiDeps): void {
   takeStep(app, deps, { path: 'arrive', status: 'driver_arrived', summary: 'The driver is at the pickup' });
   takeStep(app, deps, { path: 'start', status: 'in_progress', summary: 'The rider is in the car' });
   takeStep(app, deps, { path: 'complete', status: 'completed', summary: 'The ride is over, the driver free again' });
-  offerRide(app, deps);
-  assignRide(app, deps);
-  unassignRide(app, deps);
-  reassignRide(app, deps);
 }
 
 function requestRide(app: App, { database, regions, leasing }: ApiDeps): void {
@@ -141,6 +136,8 @@ function newRide(region: Region, ride: NewRide, requestedAt: Date): RideRecord {
     requestedAt: requestedAt.toISOString(),
     patienceUntil: new Date(requestedAt.getTime() + ride.patienceMs).toISOString(),
     rescueUntil: null,
+    heldUntil: null,
+    stalledSince: null,
     offersMade: 0,
     assignment: null,
     cancellation: null,
@@ -187,17 +184,22 @@ function getRides(app: App, { database, regions }: ApiDeps): void {
             .enum(['true'])
             .optional()
             .meta({ description: 'Those that found nobody within their patience and wait for an operator.' }),
+          isStalled: z
+            .enum(['true'])
+            .optional()
+            .meta({ description: 'Those whose driver doesn’t come nearer the pickup.' }),
           ...pageQuery(/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/),
         }),
         response: { 200: pageOf(schemas.Ride) },
       },
       config: { roles: ['service', 'ops'], problems: ['region_not_found'] },
     },
-    async ({ query: { regionId, status, needsRescue, cursor, limit } }) => {
+    async ({ query: { regionId, status, needsRescue, isStalled, cursor, limit } }) => {
       const region = await regionById(regions, regionId);
       const page = await listRides(database, region, {
         status: status ?? null,
         needsRescue: needsRescue !== undefined,
+        isStalled: isStalled !== undefined,
         before: cursor ?? null,
         limit,
       });
@@ -296,192 +298,6 @@ function takeStep(
       return asSeenByDriver((await findRide(database, region, rideId))!, driverId);
     },
   );
-}
-
-function offerRide(app: App, deps: ApiDeps): void {
-  app.post(
-    '/rides/:id/offers',
-    {
-      schema: {
-        operationId: 'offerRide',
-        tags: ['rides', 'offers'],
-        summary: 'Lease a driver for a ride and push the offer',
-        description:
-          'For fleets that match by themselves. The answer holds the lease token: whoever has it confirms for the ' +
-          'driver, or releases. With an `Idempotency-Key` a repetition is answered with the offer made first, as it ' +
-          'is by then.',
-        params: schemas.ServerIdParams,
-        headers: IdempotencyHeaders,
-        body: z.strictObject({ driverId: schemas.FleetId }),
-        response: { 201: schemas.Offer },
-      },
-      config: {
-        roles: ['service', 'ops'],
-        problems: [
-          'ride_not_found',
-          'driver_not_found',
-          'ride_not_searching',
-          'driver_blocked',
-          'driver_unavailable',
-          'ride_fully_offered',
-          'idempotency_key_reused',
-        ],
-        idempotent: true,
-      },
-    },
-    async (request, reply) => {
-      const region = await regionByNumber(deps.regions, regionOf(request.params.id), 'ride_not_found');
-      const pair = { rideId: request.params.id, driverId: request.body.driverId };
-      const idempotency = idempotencyOf(request, [pair.rideId, pair.driverId]);
-      const { offerId, leaseToken, replayed } = await lease(deps, region, pair, idempotency);
-      if (replayed) reply.header('idempotency-replayed', 'true');
-      const offer = (await findOffer(deps.database, region, offerId))!;
-      return reply.code(201).send({ ...offer, leaseToken: leaseToken ?? offer.leaseToken });
-    },
-  );
-}
-
-function assignRide(app: App, { database, leasing, regions }: ApiDeps): void {
-  app.post(
-    '/rides/:id/assign',
-    {
-      schema: {
-        operationId: 'assignRide',
-        tags: ['rides'],
-        summary: 'Assign a driver to a ride, without asking',
-        description:
-          'Lease and confirmation in one. Repeated for the driver who has the ride, it is answered with that assignment: ' +
-          'a double click makes one.',
-        params: schemas.ServerIdParams,
-        body: z.strictObject({ driverId: schemas.FleetId }),
-        response: { 200: schemas.Ride },
-      },
-      config: {
-        roles: ['service', 'ops'],
-        problems: [
-          'ride_not_found',
-          'driver_not_found',
-          'ride_not_searching',
-          'driver_blocked',
-          'driver_unavailable',
-          'ride_fully_offered',
-        ],
-      },
-    },
-    async ({ params: { id: rideId }, body: { driverId } }) => {
-      const region = await regionByNumber(regions, regionOf(rideId), 'ride_not_found');
-      const ask = await pairOf(database, region, rideId, driverId);
-      const terms = { ...region.policy, policyVersion: region.policyVersion };
-      const outcome = await leasing.assignOne(region.number, ask, terms);
-      const ride = (await findRide(database, region, rideId))!;
-      if (!('refused' in outcome) || hasDriver(ride, driverId)) return ride;
-      throw new ApiProblem(outcome.refused);
-    },
-  );
-}
-
-function unassignRide(app: App, { database, leasing, regions }: ApiDeps): void {
-  app.post(
-    '/rides/:id/unassign',
-    {
-      schema: {
-        operationId: 'unassignRide',
-        tags: ['rides'],
-        summary: 'Take a ride from its driver, and search on',
-        description:
-          'Until the rider is in the car. The driver is free and isn’t asked for this ride again; the ride keeps its ' +
-          'place in line. Repeated for the same driver, it is answered as the first time.',
-        params: schemas.ServerIdParams,
-        body: z.strictObject({ driverId: schemas.FleetId, reasonCode: schemas.ReasonCode }),
-        response: { 200: schemas.Ride },
-      },
-      config: {
-        roles: ['service', 'ops'],
-        problems: ['ride_not_found', 'wrong_driver', 'ride_in_progress', 'ride_over'],
-      },
-    },
-    async ({ params: { id: rideId }, body: { driverId, reasonCode: reason } }) => {
-      const region = await regionByNumber(regions, regionOf(rideId), 'ride_not_found');
-      accepted(await leasing.unassign(region.number, { rideId, driverId, source: 'operator', reason }));
-      return (await findRide(database, region, rideId))!;
-    },
-  );
-}
-
-function reassignRide(app: App, { database, leasing, regions }: ApiDeps): void {
-  app.post(
-    '/rides/:id/reassign',
-    {
-      schema: {
-        operationId: 'reassignRide',
-        tags: ['rides'],
-        summary: 'Take a ride from its driver and assign another, without asking',
-        description: 'Both or neither, at once. Repeated, it is answered as the first time.',
-        params: schemas.ServerIdParams,
-        body: z
-          .strictObject({
-            fromDriverId: schemas.FleetId,
-            toDriverId: schemas.FleetId,
-            reasonCode: schemas.ReasonCode,
-          })
-          .refine(({ fromDriverId, toDriverId }) => fromDriverId !== toDriverId, { error: 'names one driver twice' }),
-        response: { 200: schemas.Ride },
-      },
-      config: {
-        roles: ['service', 'ops'],
-        problems: [
-          'ride_not_found',
-          'driver_not_found',
-          'wrong_driver',
-          'ride_in_progress',
-          'ride_over',
-          'driver_blocked',
-          'driver_unavailable',
-          'ride_fully_offered',
-        ],
-      },
-    },
-    async ({ params: { id: rideId }, body: { fromDriverId, toDriverId: driverId, reasonCode: reason } }) => {
-      const region = await regionByNumber(regions, regionOf(rideId), 'ride_not_found');
-      const ask = await pairOf(database, region, rideId, driverId);
-      const terms = { ...region.policy, policyVersion: region.policyVersion };
-      const answer = await leasing.reassign(region.number, { ...ask, fromDriverId, source: 'operator', reason }, terms);
-      const ride = (await findRide(database, region, rideId))!;
-      if (answer.applied || hasDriver(ride, driverId)) return ride;
-      throw new ApiProblem(answer.refused ?? 'wrong_driver');
-    },
-  );
-}
-
-/** What a lease of this driver for this ride needs to know. */
-async function pairOf(database: ApiDeps['database'], region: Region, rideId: string, driverId: string) {
-  const found = await findPairing(database, region, rideId, driverId);
-  if (found === null) throw new ApiProblem('ride_not_found');
-  const { pickup, dropoff, position } = found;
-  const pickupEtaS = position === null ? 0 : greatCircleTravelTime(region.policy).etaS(position, pickup);
-  return { rideId, driverId, pickup, dropoff, pickupEtaS };
-}
-
-/** Serves the ride now: a driver who once had it, or will never again, doesn't. */
-const hasDriver = ({ assignment, endedAt }: RideRecord, driverId: string): boolean =>
-  endedAt === null && assignment?.driverId === driverId;
-
-async function lease(
-  { database, leasing }: ApiDeps,
-  region: Region,
-  pair: { readonly rideId: string; readonly driverId: string },
-  idempotency: ReturnType<typeof idempotencyOf>,
-): Promise<{ offerId: string; leaseToken: string | null; replayed: boolean }> {
-  const ask = await pairOf(database, region, pair.rideId, pair.driverId);
-  const terms = { ...region.policy, policyVersion: region.policyVersion };
-  if (idempotency !== null) {
-    const answer = await leasing.offerOnce(region.number, ask, terms, idempotency);
-    if ('refused' in answer) throw new ApiProblem(answer.refused);
-    return { ...answer, leaseToken: null };
-  }
-  const answer = await leasing.offerOne(region.number, ask, terms);
-  if ('refused' in answer) throw new ApiProblem(answer.refused);
-  return { offerId: answer.offerId, leaseToken: answer.leaseToken, replayed: false };
 }
 
 /** A ride, for whoever may see it: the others are told whose it isn't. */

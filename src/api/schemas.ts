@@ -91,6 +91,8 @@ export const Ride = z
     requestedAt: Time,
     patienceUntil: Time.meta({ description: 'The search ends here, unless an offer is still open then.' }),
     rescueUntil: Time.nullable().meta({ description: 'It found nobody, and waits for an operator until then.' }),
+    heldUntil: Time.nullable().meta({ description: 'An operator keeps it from the match rounds until then.' }),
+    stalledSince: Time.nullable().meta({ description: 'Since then its driver hasn’t come nearer the pickup.' }),
     offersMade: z.int(),
     assignment: Assignment.nullable().meta({
       description: 'Null until a driver has accepted, and to drivers other than that one.',

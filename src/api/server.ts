@@ -20,6 +20,7 @@ import { describeRoutes } from './openapi.ts';
 import { ApiProblem } from './problem.ts';
 import { regionRoutes } from './regions.ts';
 import { guard, validatorCompiler } from './requests.ts';
+import { rideOperationRoutes } from './ride-operations.ts';
 import { rideRoutes } from './rides.ts';
 import { documentationRoutes, opsRoutes } from './service.ts';
 import { webhookRoutes } from './webhooks.ts';
@@ -83,6 +84,7 @@ function versionOne(v1: App, deps: ApiDeps): void {
   v1.addHook('onRoute', (route) => guardRoute(route, deps));
   regionRoutes(v1, deps);
   rideRoutes(v1, deps);
+  rideOperationRoutes(v1, deps);
   driverRoutes(v1, deps);
   blockRoutes(v1, deps);
   offerRoutes(v1, deps);

@@ -23,6 +23,13 @@ export interface ShownOffer extends Offer {
   readonly decideByMs: number;
 }
 
+/** The ride isn't this driver's any more; `source` is who took it, `reasonCode` why. */
+export interface RideCancelled {
+  readonly rideId: string;
+  readonly reasonCode: string;
+  readonly source: string;
+}
+
 /** An assignment as it is pushed: with where to drive. */
 export interface AssignedRide extends Assignment {
   readonly pickup: Position;
@@ -45,7 +52,7 @@ export interface DriverEvents {
   /** Take it off the screen. */
   offerWithdrawn?(withdrawn: { readonly offerId: string; readonly reason: string }): void;
   assignment?(ride: AssignedRide): void;
-  rideCancelled?(cancelled: { readonly rideId: string; readonly reasonCode: string; readonly source: string }): void;
+  rideCancelled?(cancelled: RideCancelled): void;
   /** The connection was lost, or couldn't be made; the client goes on trying. */
   disconnected?(reason: Error): void;
 }

@@ -179,6 +179,24 @@ export const presenceEpochs = pgTable('presence_epochs', {
   since: moment('since').notNull(),
 });
 
+/**
+ * How near the drivers on their way to a pickup have come, and when they last came nearer. Kept by whoever watches them
+ * (src/dispatch/pickups.ts), and unlogged like the positions it is made of.
+ */
+export const pickupProgress = pgTable(
+  'pickup_progress',
+  {
+    region: smallint('region').notNull(),
+    rideId: uuid('ride_id').notNull(),
+    /** The assignment it is about. */
+    offerId: uuid('offer_id').notNull(),
+    /** Great circle; null: the driver's position isn't known yet. */
+    nearestM: real('nearest_m'),
+    nearerAt: moment('nearer_at').notNull(),
+  },
+  (t) => [primaryKey({ columns: [t.region, t.rideId] })],
+);
+
 export const rides = pgTable(
   'rides',
   {
@@ -198,6 +216,10 @@ export const rides = pgTable(
     patienceUntil: moment('patience_until').notNull(),
     /** Found nobody within its patience, and waits for an operator until then. */
     rescueUntil: moment('rescue_until'),
+    /** An operator keeps it from the match rounds until then; earlier than now: nobody does. */
+    heldUntil: moment('held_until'),
+    /** Since then its driver hasn't come nearer the pickup; null: he does, or nobody watches. */
+    stalledSince: moment('stalled_since'),
     /** The driver has arrived, and waits for the rider until then; null: no such limit. */
     noShowAt: moment('no_show_at'),
     /** When a match round shall look at this ride; null when no round needs to. */
@@ -221,7 +243,7 @@ export const rides = pgTable(
       .array()
       .notNull()
       .default(sql`'{}'::text[]`),
-    /** Of each why: `declined`, `expired`, `undeliverable`, `cancelled`, or `lifted`: it keeps the driver no more. */
+    /** Of each why: `declined`, `expired`, `undeliverable`, `cancelled`, `stalled`, `replaced`, or `lifted`: it keeps the driver no more. */
     excludedAs: text('excluded_as')
       .array()
       .notNull()

@@ -3,7 +3,6 @@
  * lease, and put back the rides that found nobody. Every step is guarded in the database, so that a round may be
  * killed at any line and two may run at once: what one leases, the other is refused.
  */
-import { cellsWithin } from '../../domain/geo.ts';
 import { type Exclusion, excludedDrivers, liftable, vehicleClassesFor } from '../../domain/eligibility.ts';
 import {
   countServable,
@@ -22,11 +21,10 @@ import * as transitions from '../leasing/transitions.ts';
 import type { Metrics } from '../ops/metrics.ts';
 import type { Region, Regions } from '../regions.ts';
 import type { Faults } from './faults.ts';
+import { cellsAround, exclusionsOf } from './seeking.ts';
 
 /** Rides of one round; the rest is for the next, which follows at once. */
 const ROUND_RIDES_MAX = 500;
-/** Up to so many cells a round looks near its rides; beyond, it reads the region's drivers whole. */
-const ROUND_CELLS_MAX = 4_096;
 
 export interface RoundDeps {
   readonly sql: Sql;
@@ -81,11 +79,7 @@ export async function runRound(deps: RoundDeps, region: Region): Promise<RoundOu
 }
 
 function dueRide(ride: transitions.DueRide, policy: Policy): Due {
-  const exclusions = ride.excluded_driver_ids.map((driverId, i) => ({
-    driverId,
-    cause: ride.excluded_as[i]!,
-    ageMs: ride.excluded_ages_ms[i]!,
-  }));
+  const exclusions = exclusionsOf(ride);
   const own = { vehicleClass: ride.vehicle_class, acceptsLowerClass: ride.accepts_lower_class };
   const search = {
     emptyRounds: ride.empty_rounds,
@@ -129,18 +123,6 @@ async function findPairings(
     metrics.hiddenSupply.inc(countServable(starving, hidden, context));
   }
   return { pairings, nobody: whyNobody(without, drivers, context) };
-}
-
-/** The cells in which a driver may be near enough to any of the rides; null: too many to name. */
-function cellsAround(rides: readonly WaitingRide[]): number[] | null {
-  const cells = new Set<number>();
-  for (const { pickup, searchRadiusM: radiusM } of rides) {
-    const around = cellsWithin(pickup, radiusM);
-    if (around === 'everywhere') return null;
-    for (const cell of around) cells.add(cell);
-    if (cells.size > ROUND_CELLS_MAX) return null;
-  }
-  return [...cells];
 }
 
 /** Leases what was paired, under the terms of each ride. Contested: somebody else was quicker. */

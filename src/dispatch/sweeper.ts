@@ -1,6 +1,8 @@
 /**
- * Tidies: frees leases that are over and cancels rides whose riders didn't come in regions without rounds, writes down the ends of resource leases, takes drivers
- * offline who are gone, drops idempotency keys and finished work older than a day. Correctness never depends on it: every round frees its region's own leases.
+ * Tidies: frees leases that are over and cancels rides whose riders didn't come in regions without rounds, watches the
+ * drivers on their way to a pickup, writes down the ends of resource leases, takes drivers offline who are gone, drops
+ * idempotency keys and finished work older than a day. Correctness never depends on it: every round frees its region's own
+ * leases.
  */
 import type { Sql } from '../database/connection.ts';
 import type { Leasing } from '../leasing/leasing.ts';
@@ -8,6 +10,7 @@ import * as transitions from '../leasing/transitions.ts';
 import type { Logger } from '../ops/log.ts';
 import type { Metrics } from '../ops/metrics.ts';
 import type { Regions } from '../regions.ts';
+import { watchPickups } from './pickups.ts';
 import { dropStaleTickets, sweepLeases } from '../resource-leases/transitions.ts';
 
 export const SWEEP_MS = 250;
@@ -35,19 +38,19 @@ export function startSweeper(deps: SweeperDeps): () => Promise<void> {
   let isStopped = false;
   let sweep: Promise<void> = Promise.resolve();
   let timer: NodeJS.Timeout;
-  const retiredAtMs = new Map<number, number>();
+  const retires = everyMs();
+  const watches = everyMs();
   let resourcesAtMs = -Infinity;
   let keysAtMs = -Infinity;
 
   const run = async (): Promise<void> => {
-    for (const { number, policy } of await deps.regions.all()) {
+    for (const region of await deps.regions.all()) {
       if (isStopped) return;
+      const { number, policy } = region;
       await deps.leasing.expire(number);
       await deps.leasing.cancelNoShows(number);
-      if (performance.now() - (retiredAtMs.get(number) ?? -Infinity) >= policy.presenceGraceMs / 2) {
-        retiredAtMs.set(number, performance.now());
-        await retireAbsentDrivers(deps, number, policy.presenceGraceMs);
-      }
+      if (watches(number, policy.positionIntervalMs)) await watchPickups(deps, region);
+      if (retires(number, policy.presenceGraceMs / 2)) await retireAbsentDrivers(deps, number, policy.presenceGraceMs);
     }
     if (performance.now() - resourcesAtMs >= RESOURCES_EVERY_MS) {
       resourcesAtMs = performance.now();
@@ -74,6 +77,16 @@ export function startSweeper(deps: SweeperDeps): () => Promise<void> {
     isStopped = true;
     clearTimeout(timer);
     await sweep;
+  };
+}
+
+/** Says of each region whether its turn has come again. */
+function everyMs(): (region: number, ms: number) => boolean {
+  const lastAtMs = new Map<number, number>();
+  return (region, ms) => {
+    const isDue = performance.now() - (lastAtMs.get(region) ?? -Infinity) >= ms;
+    if (isDue) lastAtMs.set(region, performance.now());
+    return isDue;
   };
 }
 

@@ -29,7 +29,7 @@ begin
   ),
   gone as (
     update rides r set status = g.status, ended_at = case when g.status = 'completed' then g.at end,
-      no_show_at = g.at + make_interval(secs => g.no_show_ms / 1000.0),
+      stalled_since = null, no_show_at = g.at + make_interval(secs => g.no_show_ms / 1000.0),
       event_seq = r.event_seq + 1, version = r.version + 1, updated_at = g.at
     from going g
     where r.region = p_region and r.id = g.id and r.status = g.phase and r.assigned_driver_id = g.driver_id

@@ -16,7 +16,8 @@ begin
     p_max_lifetime_ms, p_wait) l;
   perform assign_offers(p_region,
     array(select p_offer_ids[l.ord] from jsonb_to_recordset(v_leases) l(ord int, refused text) where l.refused is null),
-    clock_timestamp());
+    -- Dated as the grant.
+    '-infinity');
   return query
   select l.ord, l.refused, l.fence, l.first_offer_after_ms, a.assigned_at,
     (extract(epoch from a.assigned_at - r.requested_at) * 1000)::real, r.policy_version

@@ -37,7 +37,7 @@ begin
       where r.region = p_region and r.id = any(v_cancelled)
     ),
     over as (
-      update rides r set status = 'cancelled', queue_at = null, no_show_at = null, ended_at = e.at, cancel_source = e.source,
+      update rides r set status = 'cancelled', queue_at = null, stalled_since = null, no_show_at = null, ended_at = e.at, cancel_source = e.source,
         cancel_reason = e.reason, cancel_phase = e.phase, event_seq = r.event_seq + 1, version = r.version + 1,
         updated_at = e.at
       from ending e

@@ -91,7 +91,7 @@ begin
   ),
   taken as (
     update rides r set
-      status = 'assigned', assigned_driver_id = w.driver_id, assigned_offer_id = w.id, queue_at = null,
+      status = 'assigned', assigned_driver_id = w.driver_id, assigned_offer_id = w.id, queue_at = null, held_until = null,
       live_offers = 0, event_seq = w.seq, version = r.version + 1, updated_at = w.at
     from winning w
     where r.region = p_region and r.id = w.ride_id and r.status = 'searching'

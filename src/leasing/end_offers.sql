@@ -39,7 +39,7 @@ begin
     update rides r set
       -- A ride that was taken in this transaction holds no offers any more, and isn't queued again.
       live_offers = case when r.status = 'searching' then r.live_offers - n.ended else 0 end,
-      queue_at = case when r.status = 'searching' then coalesce(r.queue_at, n.at) end,
+      queue_at = case when r.status = 'searching' then coalesce(r.queue_at, greatest(n.at, r.held_until)) end,
       event_seq = r.event_seq + n.ended,
       excluded_driver_ids = case when p_excluding then r.excluded_driver_ids || n.drivers else r.excluded_driver_ids end,
       excluded_as = case when p_excluding then r.excluded_as || n.causes else r.excluded_as end,

@@ -1,6 +1,6 @@
 -- available → leased. Pairs of ride and driver; a pair is granted if the driver is available AND the ride still
 -- searches and has room for another offer. A matcher says how many of the ride's exclusions it has seen, so that a
--- driver who came to be excluded since isn't asked (null: whoever asks for him knows why).
+-- driver who came to be excluded since isn't asked, nor for a ride that an operator holds (null: whoever asks knows why).
 create or replace function lease_drivers(
   p_region smallint,
   p_ride_ids uuid[], p_driver_ids text[], p_offer_ids uuid[], p_tokens text[], p_pickup_eta_s real[],
@@ -25,7 +25,7 @@ begin
   seen as (
     select a.*, r.id is not null as ride_known, d.driver_id is not null as driver_known,
       a.ride_id = any(v_rides) and a.driver_id = any(v_drivers) as locked,
-      r.status = 'searching' as ride_searches, d.status = 'available' as driver_free,
+      r.status = 'searching' as ride_searches, a.seen_exclusions is not null and r.held_until > v_now as held, d.status = 'available' as driver_free,
       exists (select from rider_driver_blocks b
         where b.region = p_region and b.rider_id = r.rider_id and b.driver_id = a.driver_id) as blocked,
       coalesce(a.driver_id = any(r.excluded_driver_ids[a.seen_exclusions + 1:]), false) as excluded,
@@ -39,7 +39,7 @@ begin
   -- A driver goes to the first pair of the set that names him, a ride takes as many as it has room for.
   one_per_driver as (
     select distinct on (s.driver_id) s.* from seen s
-    where s.locked and s.ride_searches and not s.blocked and not s.excluded and s.driver_free order by s.driver_id, s.ord
+    where s.locked and s.ride_searches and s.held is not true and not s.blocked and not s.excluded and s.driver_free order by s.driver_id, s.ord
   ),
   fitting as (
     select f.*, row_number() over (partition by f.ride_id order by f.ord)::int as place from one_per_driver f
@@ -84,6 +84,7 @@ begin
       when not s.driver_known then 'driver_not_found'
       when not s.locked then 'busy'
       when not s.ride_searches then 'ride_not_searching'
+      when s.held then 'ride_held'
       when s.blocked then 'driver_blocked'
       when s.excluded then 'driver_excluded'
       when not s.driver_free or f.ord is null then 'driver_unavailable'

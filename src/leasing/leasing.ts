@@ -294,6 +294,45 @@ export function createLeasing({ hot }: Pick<Database, 'hot'>, metrics: Metrics, 
     return answer;
   }
 
+  async function hold(region: number, rideId: string, reason: string): Promise<transitions.HoldAnswer> {
+    const answer = await transitions.holdRide(hot, region, rideId, reason);
+    metrics.countTransition('hold', answer.refused ?? (answer.applied ? 'applied' : 'repeated'));
+    if (!answer.applied) return answer;
+    countWithdrawn(answer);
+    effects.tell(region, withdrawnNotices(answer, 'ride_held'));
+    if (answer.withdrawn_offer_ids !== null) effects.wake(region);
+    return answer;
+  }
+
+  async function releaseHold(
+    region: number,
+    rideId: string,
+    reason: string,
+  ): Promise<Pick<transitions.HoldAnswer, 'refused' | 'applied'>> {
+    const answer = await transitions.releaseHold(hot, region, rideId, reason);
+    metrics.countTransition('release_hold', answer.refused ?? (answer.applied ? 'applied' : 'repeated'));
+    if (answer.applied) effects.wake(region);
+    return answer;
+  }
+
+  /** Takes flagged rides from the drivers who don't come; tells those. Returns how many. */
+  async function replaceStalled(
+    region: number,
+    pickups: readonly { readonly rideId: string; readonly offerId: string }[],
+  ): Promise<number> {
+    const replaced = await transitions.replaceStalled(hot, region, pickups);
+    metrics.countTransition('replace_stalled', 'applied', replaced.length);
+    if (replaced.length === 0) return 0;
+    effects.tell(
+      region,
+      replaced.map(({ ride_id: rideId, driver_id: driverId }) =>
+        takenNotice({ rideId, driverId, reason: 'stalled', source: 'system' }),
+      ),
+    );
+    effects.wake(region);
+    return replaced.length;
+  }
+
   /** Cancels the rides whose riders didn't come in time, in bounded sets; returns how many. */
   async function cancelNoShows(region: number): Promise<number> {
     let cancelled = 0;
@@ -386,6 +425,9 @@ export function createLeasing({ hot }: Pick<Database, 'hot'>, metrics: Metrics, 
     assign,
     assignOne,
     reassign,
+    hold,
+    releaseHold,
+    replaceStalled,
     cancelNoShows,
     received: (region: number, claim: transitions.TermClaim) => receipts.submit(region, claim),
     confirm: (region: number, claim: transitions.TermClaim) => confirms.submit(region, claim),

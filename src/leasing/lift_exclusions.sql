@@ -18,6 +18,7 @@ begin
           where b.driver_id = a.driver_id and b.cause = 'lifted') as may_lift
         from unnest(r.excluded_driver_ids, r.excluded_as) with ordinality a(driver_id, cause, n)) e) x
     where r.region = p_region and r.id = any(v_rides) and r.status = 'searching' and r.queue_at is not null and x.lifted > 0
+      and coalesce(r.held_until <= v_now, true)
   ),
   done as (
     update rides r set excluded_as = l.causes, queue_at = l.at, event_seq = r.event_seq + 1, version = r.version + 1,

@@ -1,5 +1,6 @@
 -- assigned, driver_arrived → assigned to another, in one transaction: taken from the one and given to the other, or, when
--- either is refused, nothing at all. Both drivers are locked first, in order: the steps lock nothing more.
+-- either is refused, nothing at all. Both drivers are locked first, in order: the steps lock nothing more. The system, which
+-- has found a better driver, does so once for each ride, and not after the first has arrived.
 create or replace function reassign_ride(
   p_region smallint, p_ride_id uuid, p_from_driver_id text, p_to_driver_id text, p_source text, p_reason text,
   p_offer_id uuid, p_token text, p_pickup_eta_s real, p_policy_version int, p_offers_max int,
@@ -11,6 +12,11 @@ declare
   v_step record;
 begin
   perform lock_rides(p_region, array[p_ride_id], true);
+  if p_source = 'system' and exists (select from rides r where r.region = p_region and r.id = p_ride_id
+      and (r.status = 'driver_arrived' or 'replaced' = any(r.excluded_as))) then
+    return query select 'wrong_phase'::text, false, null::bigint, null::timestamptz;
+    return;
+  end if;
   perform lock_drivers(p_region, array[p_from_driver_id, p_to_driver_id], true);
   select * into v_step from unassign_rides(p_region, array[p_ride_id], array[p_from_driver_id], array[p_source],
     array[p_reason], true);

@@ -1,6 +1,6 @@
 -- What a round does with the rides it found nobody for (p_reasons: why): later again, with a wider radius; or, when
--- patience has run out and no offer is open, on the operators' rescue list for p_rescue_ms, once; or, when that is over
--- too, or offers have run out, searching → no_drivers_available. Never waits. While drivers' positions are younger than
+-- patience or offers have run out and none is open, on the operators' rescue list for p_rescue_ms, once; or, when that is
+-- over too, searching → no_drivers_available. Rides that an operator holds are left alone. Never waits. While drivers' positions are younger than
 -- p_recovery_ms (the positions' table is lost in a crash) nobody's patience ends.
 create or replace function settle_rides(
   p_region smallint, p_ride_ids uuid[], p_wait_ms int[], p_reasons text[], p_offers_max int, p_rescue_ms int, p_recovery_ms int)
@@ -19,17 +19,18 @@ begin
   return query
   with looked as (
     select r.id, a.wait_ms, case when r.offers_made >= p_offers_max then 'offers_used_up' else a.reason end as reason,
-      greatest(v_now, r.updated_at) as at, r.live_offers = 0 as is_free, r.offers_made >= p_offers_max as is_used_up,
-      r.patience_until <= greatest(v_now, r.updated_at) and v_patience_from <= v_now
-        and coalesce(r.rescue_until <= greatest(v_now, r.updated_at), true) as is_out_of_time,
-      p_rescue_ms > 0 and r.rescue_until is null as may_be_rescued
+      greatest(v_now, r.updated_at) as at,
+      r.live_offers = 0 and (r.offers_made >= p_offers_max
+        or (r.patience_until <= greatest(v_now, r.updated_at) and v_patience_from <= v_now)) as is_finished,
+      p_rescue_ms > 0 and r.rescue_until is null as may_be_rescued,
+      r.rescue_until > greatest(v_now, r.updated_at) as is_in_rescue
     from unnest(p_ride_ids, p_wait_ms, p_reasons) a(ride_id, wait_ms, reason)
     join rides r on r.region = p_region and r.id = a.ride_id
-    where r.id = any(v_rides) and r.status = 'searching' and r.queue_at is not null
+    where r.id = any(v_rides) and r.status = 'searching' and r.queue_at is not null and coalesce(r.held_until <= v_now, true)
   ),
   due as (
-    select l.*, l.is_free and (l.is_used_up or (l.is_out_of_time and not l.may_be_rescued)) as over,
-      l.is_free and not l.is_used_up and l.is_out_of_time and l.may_be_rescued as to_rescue
+    select l.*, l.is_finished and not l.may_be_rescued and l.is_in_rescue is not true as over,
+      l.is_finished and l.may_be_rescued as to_rescue
     from looked l
   ),
   settled as (

@@ -323,7 +323,7 @@ export interface ReassignAsk extends LeaseAsk {
 }
 
 export interface ReassignAnswer {
-  readonly refused: RefusalOf<'driverCancel'> | RefusalOf<'lease'> | null;
+  readonly refused: RefusalOf<'reassign'> | null;
   readonly applied: boolean;
   readonly fence: number;
   readonly assigned_at: Date;
@@ -343,6 +343,97 @@ export async function reassignRide(
       ${terms.decisionTtlMs}::int, ${terms.maxLifetimeMs}::int)`;
   return answer!;
 }
+
+export interface HoldAnswer {
+  readonly refused: RefusalOf<'hold'> | null;
+  readonly applied: boolean;
+  readonly withdrawn_offer_ids: string[] | null;
+  readonly withdrawn_driver_ids: string[] | null;
+  readonly withdrawn_held_ms: number[] | null;
+}
+
+/** Keeps a searching ride from the match rounds for its policy's `holdMs`. */
+export async function holdRide(sql: Sql, region: number, rideId: string, reason: string): Promise<HoldAnswer> {
+  const [answer] = await sql<HoldAnswer[]>`
+    select * from hold_ride(${region}::smallint, ${rideId}::uuid, ${reason})`;
+  return answer!;
+}
+
+export async function releaseHold(
+  sql: Sql,
+  region: number,
+  rideId: string,
+  reason: string,
+): Promise<Pick<HoldAnswer, 'refused' | 'applied'>> {
+  const [answer] = await sql<HoldAnswer[]>`
+    select * from release_hold(${region}::smallint, ${rideId}::uuid, ${reason})`;
+  return answer!;
+}
+
+/** A ride whose driver is on the way, and how the driver comes along. */
+export interface RideOnPickup extends Omit<DueRide, 'empty_rounds' | 'live_offers' | 'patience_left_ms'> {
+  readonly driver_id: string;
+  readonly offer_id: string;
+  /** Null: not known, or too old. */
+  readonly driver_lat: number | null;
+  readonly driver_lng: number | null;
+  /** How near the pickup the driver has come; null: not known yet. */
+  readonly nearest_m: number | null;
+  /** How long ago the driver came nearer; null: nobody has looked yet. */
+  readonly since_nearer_ms: number | null;
+  readonly stalled: boolean;
+}
+
+/** One step along the region, by ride id. */
+export const ridesOnPickup = async (
+  sql: Sql,
+  region: number,
+  after: string,
+  limit: number,
+  staleMs: number,
+): Promise<RideOnPickup[]> =>
+  sql<
+    RideOnPickup[]
+  >`select * from rides_on_pickup(${region}::smallint, ${after}::uuid, ${limit}::int, ${staleMs}::int)`;
+
+interface PickupRef {
+  readonly rideId: string;
+  readonly offerId: string;
+}
+
+/** The drivers of these assignments have come nearer, to `distanceM` (null: not known), or are looked at for the first time. */
+export async function recordPickups(
+  sql: Sql,
+  region: number,
+  pickups: readonly (PickupRef & { readonly distanceM: number | null })[],
+): Promise<void> {
+  await sql`select record_pickups(${region}::smallint, ${pickups.map((p) => p.rideId)}::uuid[],
+    ${pickups.map((p) => p.offerId)}::uuid[], ${pickups.map((p) => p.distanceM)}::real[])`;
+}
+
+/** Drops up to `limit` records of drivers who aren't on the way any more; returns how many. */
+export async function dropPickups(sql: Sql, region: number, limit: number): Promise<number> {
+  const [row] = await sql<{ dropped: number }[]>`select drop_pickups(${region}::smallint, ${limit}::int) as dropped`;
+  return row!.dropped;
+}
+
+/** Flags those that have stood still for `stalledMs`, and takes the flag from the others (null). Never waits. */
+export const flagPickups = async (
+  sql: Sql,
+  region: number,
+  pickups: readonly (PickupRef & { readonly stalledMs: number | null })[],
+): Promise<{ ride_id: string; stalled: boolean }[]> =>
+  sql`select ride_id, stalled from flag_pickups(${region}::smallint, ${pickups.map((p) => p.rideId)}::uuid[],
+    ${pickups.map((p) => p.offerId)}::uuid[], ${pickups.map((p) => p.stalledMs)}::float8[])`;
+
+/** Takes flagged rides from their drivers, who haven't arrived; which. Never waits. */
+export const replaceStalled = async (
+  sql: Sql,
+  region: number,
+  pickups: readonly PickupRef[],
+): Promise<{ ride_id: string; driver_id: string }[]> =>
+  sql`select ride_id, driver_id from replace_stalled(${region}::smallint, ${pickups.map((p) => p.rideId)}::uuid[],
+    ${pickups.map((p) => p.offerId)}::uuid[])`;
 
 /** Cancels up to `limit` rides whose riders didn't come in time; each with the driver who waited. Never waits. */
 export const cancelNoShows = async (

@@ -1,6 +1,7 @@
--- assigned, driver_arrived → searching: the driver cancels after accepting, or an operator takes the ride from him. The
--- ride goes back to the front of the line without that driver, with its patience from now on, and a new search try: no
--- offer of an old one can book. After more than the policy's givebacksMax drivers it isn't searched for by itself any more.
+-- assigned, driver_arrived → searching: the driver cancels after accepting, or the ride is taken from him, by an operator or
+-- by the system, whose reason is the name of the exclusion (`stalled`, `replaced`). The ride goes back to the front of the
+-- line without that driver, with its patience from now on, and a new search try: no offer of an old one can book. After more
+-- than the policy's givebacksMax drivers it isn't searched for by itself any more.
 create or replace function unassign_rides(
   p_region smallint, p_ride_ids uuid[], p_driver_ids text[], p_sources text[], p_reasons text[], p_wait boolean)
 returns table (ord int, refused text, applied boolean)
@@ -20,7 +21,8 @@ begin
   with leaving as (
     select r.id, d.driver_id, r.assigned_offer_id as offer_id, d.fence, a.source, a.reason,
       policy_number(p_region, r.policy_version, 'patienceMs', 0) as patience_ms,
-      cardinality(array_positions(r.excluded_as, 'cancelled'))
+      case a.source when 'system' then a.reason else 'cancelled' end as cause,
+      cardinality(array_positions(r.excluded_as, 'cancelled')) + cardinality(array_positions(r.excluded_as, 'stalled'))
         >= policy_number(p_region, r.policy_version, 'givebacksMax', 5) as is_too_often,
       greatest(v_now, r.updated_at, d.updated_at) as at
     from unnest(p_ride_ids, p_driver_ids, p_sources, p_reasons) with ordinality a(ride_id, driver_id, source, reason, ord)
@@ -30,10 +32,10 @@ begin
   ),
   searching as (
     update rides r set status = 'searching', assigned_driver_id = null, assigned_offer_id = null, queue_at = l.at,
-      no_show_at = null, search_try = r.search_try + 1,
+      no_show_at = null, stalled_since = null, search_try = r.search_try + 1,
       patience_until = case when l.is_too_often then l.at
         else greatest(r.patience_until, l.at + make_interval(secs => l.patience_ms / 1000.0)) end,
-      excluded_driver_ids = r.excluded_driver_ids || l.driver_id, excluded_as = r.excluded_as || 'cancelled'::text,
+      excluded_driver_ids = r.excluded_driver_ids || l.driver_id, excluded_as = r.excluded_as || l.cause,
       excluded_at = r.excluded_at || l.at,
       event_seq = r.event_seq + 1, version = r.version + 1, updated_at = l.at
     from leaving l

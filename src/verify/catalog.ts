@@ -19,6 +19,7 @@ export const invariants = [
       I1c: 'the terms and assignments of a driver never overlap',
       I1d: 'no offer was made beyond parallelOffers or offersMax of the policy it was made under',
       I1e: 'a ride counts its pending offers, and its offers in all, and lists whom it excludes, why and when',
+      I1f: 'a ride goes to a better driver at once, and at most once',
     },
   },
   {
@@ -50,7 +51,8 @@ export const invariants = [
       I4d: "each event carries its offer's driver and fence",
       I4e: 'a live token is the one its offer recorded',
       I4g: 'an offer is of the search try it was made in, and accepted in no other',
-      I4f: 'an offer withdrawn without a token lost its ride to a cancellation or to another acceptance',
+      I4f: 'an offer withdrawn without a token lost its ride to a cancellation, a hold or another acceptance',
+      I4h: 'a ride is held with no offer out, and held and stalled as the events tell',
     },
   },
   {

@@ -87,7 +87,7 @@ const terms: Source = {
       of: `o.status <> 'accepted'`,
       holds: `case o.status
         when 'declined' then ${isOwnTokenInTime} or o.proof is null and o.end_reason = 'driver_offline'
-        when 'withdrawn' then ${isOwnTokenInTime} or o.proof is null and o.end_reason in ('ride_cancelled', 'ride_taken')
+        when 'withdrawn' then ${isOwnTokenInTime} or o.proof is null and o.end_reason in ('ride_cancelled', 'ride_taken', 'ride_held')
         else o.proof is null end`,
       shows: `format('reason %s, ended %s, term to %s%s', coalesce(o.end_reason, 'none'), o.ended_at, o.expires_at,
         case when o.proof is null then ', no token' when o.proof <> o.token_hash then ', another token' end)`,

@@ -29,6 +29,10 @@ const letters = {
   no_drivers_available: 'N',
   exclusions_lifted: 'l',
   rescue_needed: 'h',
+  ride_held: 'k',
+  ride_released: 'f',
+  pickup_stalled: 's',
+  pickup_resumed: 'n',
 } as const;
 
 /** What a ride's search ended with. */
@@ -47,10 +51,15 @@ const UNSERVED = [
   'offers_used_up',
 ] as const;
 
-/** Searching, then trips that were given back and searched again, then perhaps an end or a trip. An acceptance withdraws the other offers. */
-const LEGAL_RIDE = '^R[mrdewulh]*(Aw*T?[GU][mrdewulh]*)*(N|X|Aw*(X|T(X|SC?)?)?)?$';
+/**
+ * Searching, then trips that were given back and searched again, then perhaps an end or a trip. An acceptance withdraws the
+ * other offers; a driver on the way may stop coming nearer, and do so again.
+ */
+const LEGAL_RIDE = '^R[mrdewulhkf]*(Aw*(sn)*s?T?[GU][mrdewulhkf]*)*(N|X|Aw*(sn)*s?(X|T(X|SC?)?)?)?$';
 /** Made, perhaps received, ended at most once; after an acceptance the trip. */
-const LEGAL_OFFER = '^mr?([dewu]|A(X|G|U|T(X|G|U|SC?)?)?)?$';
+const LEGAL_OFFER = '^mr?([dewu]|A(sn)*s?(X|G|U|T(X|G|U|SC?)?)?)?$';
+/** Taken from a driver who had it, because a better one was found. */
+const IS_REPLACED = `letter = 'U' and reason = 'system:replaced'`;
 const isTurn = 'ascii(letter) < 97';
 /** An offer's end, and the end of the trip that an acceptance led to. */
 const isEnd = `letter in ('A', 'd', 'e', 'w', 'u')`;
@@ -86,7 +95,8 @@ const statusOf = (letter: string): string =>
  */
 const ctes = `
 ride as materialized (
-  select id, status, policy_version, requested_at, patience_until, rescue_until, no_show_at,
+  select id, status, policy_version, requested_at, patience_until, rescue_until, no_show_at, held_until, stalled_since,
+    cardinality(array_positions(excluded_as, 'replaced')) as replaced,
     cardinality(excluded_driver_ids) = cardinality(excluded_as) and cardinality(excluded_as) = cardinality(excluded_at) as is_listed,
     queue_at, live_offers, offers_made, assigned_driver_id,
     assigned_offer_id, ended_at, cancel_source, cancel_reason, cancel_phase, event_seq, updated_at,
@@ -94,7 +104,7 @@ ride as materialized (
   from rides where ${inRange('id', 'uuid')}),
 told as materialized (
   select ride_id, seq, type, at, driver_id, offer_id, fence, reason, letter,
-    row_number() over w as number, lag(at) over w as at_before,
+    row_number() over w as number, lag(at) over w as at_before, lead(letter) over w as letter_after,
     count(*) filter (where letter = 'm') over w as made_offers, count(*) filter (where ${isEnd}) over w as ended_offers,
     count(*) filter (where letter in ('G', 'U')) over w as given_back
   from (select *, coalesce(${cases('type', letters)}, '?') as letter from ride_events
@@ -104,9 +114,11 @@ story as materialized (
   select ride_id, count(*) as events, string_agg(letter, '' order by seq) as letters,
     string_agg(letter, '' order by seq) filter (where ${isTurn}) as turns,
     bool_and(seq = number) as is_numbered, bool_and(at_before is null or at >= at_before) as is_forward,
-    bool_and(letter in ('R', 'N', 'X', 'l', 'h')
+    bool_and(letter in ('R', 'N', 'X', 'l', 'h', 'k', 'f')
       or offer_id is not null and driver_id is not null and fence is not null) as is_named,
     max(made_offers) as made_offers, min(at) as first_at, max(at) as last_at,
+    bool_and(letter <> 'k' or made_offers = ended_offers) as is_held_bare,
+    count(*) filter (where ${IS_REPLACED}) as replaced, bool_and(not coalesce(${IS_REPLACED}, false) or letter_after = 'm') as is_replaced_at_once,
     max(seq) filter (where ${isTurn}) as turn_seq,
     max(seq) filter (where letter = 'A') as accepted_seq
   from told group by ride_id),
@@ -154,6 +166,19 @@ const rides: Source = {
       holds: 'r.is_listed and r.live_offers = coalesce(o.pending, 0) and r.offers_made = coalesce(s.made_offers, 0)',
       shows: `format('counts %s of %s pending offers, %s of %s in all, exclusions %s', r.live_offers, coalesce(o.pending, 0),
         r.offers_made, coalesce(s.made_offers, 0), case when r.is_listed then 'listed' else 'of unequal lengths' end)`,
+    },
+    {
+      id: 'I1f',
+      of: 'r.id is not null and s.ride_id is not null',
+      holds: 's.replaced <= 1 and s.is_replaced_at_once and r.replaced = s.replaced',
+      shows: `format('%s drivers replaced by the events, %s by the exclusions', s.replaced, r.replaced)`,
+    },
+    {
+      id: 'I4h',
+      of: 'r.id is not null and s.ride_id is not null',
+      holds: `s.is_held_bare and (r.status <> 'searching' or (r.held_until is not null) = (s.letters ~ 'k[^fGU]*$'))
+        and (r.stalled_since is not null) = (s.letters ~ 's$')`,
+      shows: `format('held until %s, stalled since %s; %s', r.held_until, r.stalled_since, ${typesOf('s.letters')})`,
     },
     { id: 'I4d', of: 's.ride_id is not null', holds: 's.is_named', shows: `'an event without offer, driver or fence'` },
     {
@@ -249,7 +274,8 @@ const matters: Source = {
       id: 'I1d',
       of: 'm.made_at is not null and p.version is not null',
       // A search that has escalated by then may have more out at a time.
-      holds: `m.made_offers <= p.offers_max and m.open_offers <= case
+      // Whoever assigns by hand isn't bound by their number.
+      holds: `(m.made_offers <= p.offers_max or m.end_type = 'offer_accepted' and m.end_at = m.made_at) and m.open_offers <= case
           when m.made_offers - 1 >= p.escalate_after_offers or m.made_at - r.requested_at >= p.escalate_after - interval '1 ms'
           then greatest(p.parallel_offers, p.escalated_parallel_offers) else p.parallel_offers end`,
       shows: `format('number %s of the ride, %s open; its policy allows %s and %s', m.made_offers, m.open_offers,
@@ -278,8 +304,9 @@ const matters: Source = {
     },
     {
       id: 'I4f',
-      of: `m.status = 'withdrawn' and m.proof is null and m.offer_end_reason in ('ride_cancelled', 'ride_taken')`,
+      of: `m.status = 'withdrawn' and m.proof is null and m.offer_end_reason in ('ride_cancelled', 'ride_taken', 'ride_held')`,
       holds: `case m.offer_end_reason when 'ride_taken' then left(s.letters, m.end_seq::int) ~ 'Aw+$'
+        when 'ride_held' then substr(s.letters, m.end_seq::int) ~ '^w+k'
         else r.status = 'cancelled' and r.ended_at >= m.ended_at end`,
       shows: `format('withdrawn as %s, and the ride is %s', m.offer_end_reason, r.status)`,
     },

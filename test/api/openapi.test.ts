@@ -78,6 +78,8 @@ test('every route of the contract is described, under its own name', () => {
       'post /v1/rides/{id}/assign',
       'post /v1/rides/{id}/unassign',
       'post /v1/rides/{id}/reassign',
+      'post /v1/rides/{id}/hold',
+      'post /v1/rides/{id}/release',
       'post /v1/rides/{id}/cancel',
       'post /v1/rides/{id}/complete',
       'post /v1/rides/{id}/offers',

@@ -485,4 +485,33 @@ describe.concurrent('lists of rides', () => {
     const told = api.notices.map(({ driverId, event }) => `${driverId} ${event}`);
     expect(told).toEqual(['d1 assignment', 'd1 ride:cancelled', 'd2 assignment', 'd2 ride:cancelled']);
   });
+
+  test('an operator holds a ride, sees it so, and releases it; repeated, nothing changes', async () => {
+    await using api = await startTestApi();
+    await openRegion(api);
+    await openDriver(api, 'd1');
+    const rideId = await requestRide(api);
+    const { id: offerId } = await makeOffer(api, rideId, 'd1');
+    const post = (path: string) =>
+      api.call('POST', `/v1/rides/${rideId}/${path}`, { ...OPS, body: { reasonCode: 'vip' } });
+    const held = await post('hold');
+    expect(held).toMatchObject({ status: 200, body: { status: 'searching', heldUntil: expect.any(String) } });
+    expect((await post('hold')).body).toEqual(held.body);
+    expect(api.notices.at(-1)).toMatchObject({
+      driverId: 'd1',
+      event: 'offer:withdrawn',
+      data: { offerId, reason: 'ride_held' },
+    });
+    const released = await post('release');
+    expect(released).toMatchObject({ status: 200, body: { heldUntil: null } });
+    expect((await post('release')).body).toEqual(released.body);
+    const { body } = await api.call('GET', `/v1/rides/${rideId}/timeline`, OPS);
+    expect(body.items.slice(-2)).toMatchObject([
+      { type: 'ride_held', reason: 'operator:vip' },
+      { type: 'ride_released', reason: 'operator:vip' },
+    ]);
+    await api.call('POST', `/v1/rides/${rideId}/cancel`, { ...OPS, body: { reasonCode: 'test' } });
+    expect((await post('hold')).body.code).toBe('ride_not_searching');
+    expect((await api.call('GET', '/v1/rides?regionId=city&isStalled=true', OPS)).body.items).toEqual([]);
+  });
 });

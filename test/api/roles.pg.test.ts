@@ -21,6 +21,8 @@ const routes: readonly [Method, string, object | undefined, ...Role[]][] = [
   ['GET', `${ride}/timeline`, undefined, 'rider', 'driver', 'service', 'ops'],
   ['POST', `${ride}/cancel`, { reasonCode: 'x' }, 'rider', 'driver', 'service', 'ops'],
   ['POST', `${ride}/unassign`, { driverId: 'd1', reasonCode: 'x' }, 'service', 'ops'],
+  ['POST', `${ride}/hold`, { reasonCode: 'x' }, 'service', 'ops'],
+  ['POST', `${ride}/release`, { reasonCode: 'x' }, 'service', 'ops'],
   ['POST', `${ride}/reassign`, { fromDriverId: 'd1', toDriverId: 'd2', reasonCode: 'x' }, 'service', 'ops'],
   ['GET', '/v1/regions/city/policy/canary', undefined, 'ops'],
   ['PUT', '/v1/regions/city/policy/canary', { share: 0.1 }, 'ops'],

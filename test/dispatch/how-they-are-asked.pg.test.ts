@@ -82,6 +82,30 @@ test('a ride that found nobody waits for an operator, who can still find somebod
   expect((await verify(town.url)).violations).toBe(0);
 });
 
+test('a ride whose offers are used up waits for an operator too, who isn’t bound by their number', async () => {
+  await using town = await openTown(3, { offersMax: 1, rescueMs: 120_000 });
+  const [rideId, lost] = [await town.ask(), await town.ask()];
+  for (const [ride, driverId] of [
+    [rideId, 'd1'],
+    [lost, 'd2'],
+  ] as const) {
+    const term = await lease(town.sql, town.region, ride, driverId, { offersMax: 1 });
+    await transitions.returnOffers(town.sql, town.region, [{ ...term, reason: 'no' }], 'declined', true);
+  }
+  expect(await town.round()).toEqual([]);
+  expect(await town.events(rideId)).toEqual(['ride_requested', 'offer_made', 'offer_declined', 'rescue_needed']);
+  const ask = { rideId, driverId: 'd3', offerId: newId(town.region), leaseToken: newLeaseToken(), pickupEtaS: 1 };
+  const byHand = { ...leaseTerms, offersMax: 100 };
+  expect(await transitions.assignDrivers(town.sql, town.region, [ask], byHand, true)).toMatchObject([
+    { refused: null },
+  ]);
+  await town.sql`update rides set rescue_until = clock_timestamp() where id = ${lost}`;
+  await town.round();
+  expect(await town.ride(lost)).toMatchObject({ status: 'no_drivers_available' });
+  expect(await town.reasonOfEnd(lost)).toBe('offers_used_up');
+  expect((await verify(town.url)).violations).toBe(0);
+});
+
 test('where drivers may not refuse they are assigned by the round', async () => {
   await using town = await openTown(2, { asking: 'assign', parallelOffers: 3 });
   const rides = [await town.ask(), await town.ask(), await town.ask()];

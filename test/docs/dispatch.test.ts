@@ -52,6 +52,11 @@ const commands: Readonly<Record<string, (store: LeaseStore, now: number) => void
   'time is over': (store, now) => void store.expire(now + 1_000),
   cancel: (store) => void store.cancel('r', null),
   'give back': (store, now) => void store.driverCancel('r', 'd', now, TERMS),
+  hold: (store, now) => void store.hold('r', TERMS, now),
+  'doesn’t come': (store, now) => {
+    store.flagPickup('r', newest(store), true);
+    store.replaceStalled('r', newest(store), now, TERMS);
+  },
   arrive: (store) => void store.advance('r', 'd', 'driver_arrived'),
   start: (store) => void store.advance('r', 'd', 'in_progress'),
   complete: (store) => void store.advance('r', 'd', 'completed'),

@@ -170,6 +170,25 @@ test(
           const place = { pickup: CENTER, dropoff: CENTER, pickupEtaS: 1 };
           return leasing.reassign(region, { ...ask, ...place }, { ...leaseTerms, ...policy });
         }),
+      better: () =>
+        all('better', some(terms, 5), async (leasing, { rideId, driverId: fromDriverId }) => {
+          const to = random.pick(city.driverIds.filter((driverId) => driverId !== fromDriverId));
+          const ask = { rideId, driverId: to, fromDriverId, source: 'system' as const, reason: 'replaced' };
+          const place = { pickup: CENTER, dropoff: CENTER, pickupEtaS: 1 };
+          return leasing.reassign(region, { ...ask, ...place }, { ...leaseTerms, ...policy });
+        }),
+      hold: () => all('hold', some(rideIds, 2), (leasing, rideId) => leasing.hold(region, rideId, 'mix')),
+      releaseHold: () =>
+        all('releaseHold', some(rideIds, 10), (leasing, rideId) => leasing.releaseHold(region, rideId, 'mix')),
+      stall: async () => {
+        const pickups = some(terms).map(({ rideId, offerId }) => ({ rideId, offerId, stalledMs: 60_000 }));
+        const flagged = await t.flagPickups(sql, region, pickups);
+        done.set('stall applied', (done.get('stall applied') ?? 0) + flagged.length);
+      },
+      replaceStalled: async () => {
+        const replaced = await random.pick(leasings).replaceStalled(region, some(terms));
+        done.set('replaceStalled applied', (done.get('replaceStalled applied') ?? 0) + replaced);
+      },
       noShow: async () => {
         await sql`update rides set no_show_at = updated_at where id in (
           select id from rides where status = 'driver_arrived' order by random() limit 1 for update skip locked)`;

@@ -28,6 +28,7 @@ const TERMS = {
   patienceMs: 3_600_000,
   givebacksMax: 1,
   noShowAfterMs: 3_600_000,
+  holdMs: 3_600_000,
 };
 const NOW_MS = 0;
 const PATIENCE_MS = 3_600_000;
@@ -46,6 +47,7 @@ const claim = {
   token: fc.constantFrom('own', 'own', 'own', 'other'),
   by: fc.constantFrom('driver', 'driver', 'other', 'holder'),
 };
+const by = fc.constantFrom('operator' as const, 'system' as const);
 const step = fc.constantFrom<RideStep>('driver_arrived', 'in_progress', 'completed');
 const command = fc.oneof(
   {
@@ -83,7 +85,11 @@ const command = fc.oneof(
       source: fc.constantFrom('driver' as const, 'operator' as const),
     }),
   },
-  { weight: 2, arbitrary: fc.record({ kind: fc.constant('reassign' as const), ride, driver, to: driver }) },
+  { weight: 2, arbitrary: fc.record({ kind: fc.constant('reassign' as const), ride, driver, to: driver, by }) },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constant('hold' as const), ride }) },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constantFrom('releaseHold' as const, 'outlastHold' as const), ride }) },
+  { weight: 2, arbitrary: fc.record({ kind: fc.constant('flag' as const), ride, offer, isStalled: fc.boolean() }) },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constant('replaceStalled' as const), ride, offer }) },
   { weight: 1, arbitrary: fc.record({ kind: fc.constant('noShow' as const), ride }) },
   { weight: 4, arbitrary: fc.record({ kind: fc.constant('advance' as const), ride, driver, step }) },
   { weight: 2, arbitrary: fc.record({ kind: fc.constant('online' as const), driver }) },
@@ -214,12 +220,41 @@ class Both {
           leaseToken: newId(region),
           pickupEtaS: 60,
           fromDriverId: driverId,
-          source: 'operator' as const,
-          reason: 'test',
+          source: asked.by,
+          reason: asked.by === 'system' ? 'replaced' : 'test',
         };
-        const said = this.#store.reassign(driverId, { ...ask, token: ask.leaseToken }, TERMS, NOW_MS);
+        const said = this.#store.reassign(driverId, { ...ask, token: ask.leaseToken }, TERMS, NOW_MS, asked.by);
         this.#compare([await transitions.reassignRide(sql, region, ask, TERMS)], said);
         if (said.applied) this.#offers.unshift({ id: ask.offerId, token: ask.leaseToken });
+        return;
+      }
+      case 'hold': {
+        const said = this.#store.hold(rideId, TERMS, NOW_MS);
+        const { refused, applied } = await transitions.holdRide(sql, region, rideId, 'test');
+        return this.#compare([{ refused, applied }], said);
+      }
+      case 'releaseHold':
+        return this.#compare(
+          [await transitions.releaseHold(sql, region, rideId, 'test')],
+          this.#store.releaseHold(rideId, NOW_MS),
+        );
+      case 'outlastHold': {
+        const state = this.#store.rides.get(rideId);
+        if (state === undefined || state.heldUntilMs === null) return;
+        await sql`update rides set held_until = updated_at where region = ${region} and id = ${rideId}`;
+        this.#store.rides.set(rideId, { ...state, heldUntilMs: NOW_MS });
+        return;
+      }
+      case 'flag':
+      case 'replaceStalled': {
+        const offerId = this.#offers[asked.offer]?.id ?? newId(region);
+        if (asked.kind === 'flag') {
+          const stalledMs = asked.isStalled ? 60_000 : null;
+          await transitions.flagPickups(sql, region, [{ rideId, offerId, stalledMs }]);
+          return this.#store.flagPickup(rideId, offerId, asked.isStalled);
+        }
+        const replaced = await transitions.replaceStalled(sql, region, [{ rideId, offerId }]);
+        expect(replaced.length === 1).toBe(this.#store.replaceStalled(rideId, offerId, NOW_MS, TERMS));
         return;
       }
       case 'noShow': {
@@ -234,7 +269,7 @@ class Both {
       }
       case 'lift': {
         await transitions.liftExclusions(sql, region, [rideId]);
-        return this.#store.lift(rideId);
+        return this.#store.lift(rideId, NOW_MS);
       }
       case 'block': {
         const pair = { region, rider_id: 'rider', driver_id: driverId, created_by: 'test' };
@@ -276,10 +311,10 @@ class Both {
     expect(ids.toSorted()).toEqual(this.#store.expire(NOW_MS).toSorted());
   }
 
-  async #claim({ kind, offer: number, token, by }: Extract<Command, { offer: number }>): Promise<void> {
+  async #claim({ kind, offer: number, token, by: who }: Extract<Command, { token: string }>): Promise<void> {
     const known = this.#offers[number] ?? { id: newId(this.#region), token: 'none' };
     const owner = this.#store.offers.get(known.id)?.driverId ?? 'nobody';
-    const driverId = by === 'holder' ? null : by === 'driver' ? owner : 'a stranger';
+    const driverId = who === 'holder' ? null : who === 'driver' ? owner : 'a stranger';
     const held = { offerId: known.id, token: token === 'own' ? known.token : 'guessed', driverId };
     const sent = { offerId: held.offerId, leaseToken: held.token, driverId };
     const region = this.#region;
@@ -303,7 +338,8 @@ class Both {
   async compareRows(): Promise<void> {
     const store = this.#store;
     const rides = await sql`select id, status, live_offers, offers_made, empty_rounds, queue_at is not null as queued,
-        excluded_driver_ids, excluded_as, rescue_until is not null as rescued, search_try, no_show_at is not null as no_show, event_seq, version, assigned_driver_id, assigned_offer_id,
+        excluded_driver_ids, excluded_as, rescue_until is not null as rescued, search_try, no_show_at is not null as no_show,
+        held_until is not null as held, stalled_since is not null as stalled, event_seq, version, assigned_driver_id, assigned_offer_id,
         (select count(*)::int from ride_events e where e.region = r.region and e.ride_id = r.id) as events
       from rides r where region = ${this.#region} and id = any(${this.#rides}::uuid[]) order by id`;
     expect([...rides]).toEqual(
@@ -321,6 +357,8 @@ class Both {
           rescued: known.rescueUntilMs !== null,
           search_try: known.searchTry,
           no_show: known.noShowAtMs !== null,
+          held: known.heldUntilMs !== null,
+          stalled: known.isStalled,
           event_seq: known.events,
           version: known.version,
           assigned_driver_id: known.assignment?.driverId ?? null,

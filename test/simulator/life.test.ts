@@ -2,7 +2,7 @@ import { expect, it } from 'vitest';
 import { defaultPolicy, policyProblems } from '../../domain/policy.ts';
 import { createRandom } from '../../domain/random.ts';
 import { defaultRates, rateProblems, ratesAt } from '../../simulator/behaviour.ts';
-import { LIFELIKE_CANCELS, lifelikePolicy, planDriver, planRider } from '../../simulator/life.ts';
+import { LIFELIKE_RATES, lifelikePolicy, planDriver, planRider } from '../../simulator/life.ts';
 
 const random = createRandom('life');
 const riders = Array.from({ length: 20_000 }, (_, i) => planRider(random.fork(`rider ${i}`)));
@@ -31,7 +31,7 @@ it('the same seed gives the same lives', () => {
 
 it('the policy and the rates can run', () => {
   expect(policyProblems({ ...defaultPolicy, ...lifelikePolicy })).toEqual([]);
-  const rates = { ...defaultRates, cancels: LIFELIKE_CANCELS };
+  const rates = { ...defaultRates, ...LIFELIKE_RATES };
   for (const acceptance of [0, 0.5, 1]) expect(rateProblems({ ...rates, ...ratesAt(acceptance, rates) })).toEqual([]);
 });
 

@@ -20,6 +20,7 @@ describe('a scaled policy', () => {
     expect(scalePolicy(defaultPolicy, 4)).toEqual({
       ...defaultPolicy,
       roundIntervalMs: 125,
+      holdMs: 75_000,
       escalateAfterMs: 21_600_000,
       higherClassAfterMs: 15_000,
       declinedExclusionMs: 150_000,

@@ -33,6 +33,9 @@ export type TermName =
   | 'offered'
   | 'shiftEnd'
   | 'undelivered'
+  | 'heldBack'
+  | 'stalled'
+  | 'replaced'
   | 'moved';
 
 const rideNames = [
@@ -47,6 +50,9 @@ const rideNames = [
   'offered',
   'queued',
   'keyed',
+  'held',
+  'stalled',
+  'replaced',
   'early',
 ] as const;
 
@@ -129,7 +135,7 @@ function mustApply(answers: readonly { refused: string | null; applied: boolean 
 export async function recordHistory(sql: Sql): Promise<History> {
   const region = await addRegion(sql, 'berlin', { parallelOffers: 2 });
   const other = await addRegion(sql, 'potsdam', { parallelOffers: 2 });
-  await addDrivers(sql, region, 12);
+  await addDrivers(sql, region, 16);
   const r = new Recorder(sql, region);
   const key = { subject: 'backend', key: 'once', requestHash: randomBytes(32) };
   const made = await t.createRides(
@@ -151,6 +157,7 @@ export async function recordHistory(sql: Sql): Promise<History> {
   });
   const ended = await recordCancellations(r, ride);
   const open = await recordOpenRides(r, ride);
+  const handled = await recordByHand(r, ride);
   const keyedAsk = {
     rideId: ride.keyed,
     driverId: 'd10',
@@ -165,7 +172,15 @@ export async function recordHistory(sql: Sql): Promise<History> {
     region,
     other,
     ride,
-    term: { completed, ...lapsed, ...ended, ...open, undelivered: { ...keyedAsk, fence: keyed.fence }, moved },
+    term: {
+      completed,
+      ...lapsed,
+      ...ended,
+      ...open,
+      ...handled,
+      undelivered: { ...keyedAsk, fence: keyed.fence },
+      moved,
+    },
   };
 }
 
@@ -224,6 +239,27 @@ async function recordOpenRides(r: Recorder, ride: Record<RideName, string>) {
   const shiftEnd = await r.lease(ride.queued, 'd9');
   mustApply(await t.takeOffline(r.sql, r.region, ['d9'], 'driver_offline', true));
   return { taken, lost, givenBack, driving, assigned, released, offered, shiftEnd };
+}
+
+/** A ride that an operator holds, one whose driver stands still, and one that went to a better driver. */
+async function recordByHand(r: Recorder, ride: Record<RideName, string>) {
+  const heldBack = await r.lease(ride.held, 'd13');
+  mustApply([await t.holdRide(r.sql, r.region, ride.held, 'vip')]);
+  const stalled = await r.accepted(ride.stalled, 'd14');
+  await t.flagPickups(r.sql, r.region, [{ rideId: ride.stalled, offerId: stalled.offerId, stalledMs: 60_000 }]);
+  const replaced = await r.accepted(ride.replaced, 'd15');
+  const better = {
+    rideId: ride.replaced,
+    driverId: 'd16',
+    offerId: newId(r.region),
+    leaseToken: newLeaseToken(),
+    pickupEtaS: 10,
+    fromDriverId: 'd15',
+    source: 'system' as const,
+    reason: 'replaced',
+  };
+  mustApply([await t.reassignRide(r.sql, r.region, better, leaseTerms)]);
+  return { heldBack, stalled, replaced };
 }
 
 /** A driver who goes offline, changes region with his fence, and drives there. */

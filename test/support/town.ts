@@ -1,5 +1,6 @@
 /** A city with match rounds to run by hand, and nothing else around them. */
 import { noFaults } from '../../src/dispatch/faults.ts';
+import { watchPickups } from '../../src/dispatch/pickups.ts';
 import { runRound } from '../../src/dispatch/round.ts';
 import { createLeasing } from '../../src/leasing/leasing.ts';
 import * as transitions from '../../src/leasing/transitions.ts';
@@ -10,6 +11,8 @@ import { newRide, openCity, type City } from './city.ts';
 export interface Town extends City {
   /** Runs a round now, with every waiting ride due; the offers it made, as `ride driver`. */
   readonly round: () => Promise<string[]>;
+  /** Looks once at the drivers on their way. */
+  readonly watch: () => Promise<void>;
   readonly ask: (patch?: Partial<transitions.NewRide>) => Promise<string>;
   readonly profile: (driverId: string, columns: Record<string, unknown>) => Promise<unknown>;
   /** As if the ride had waited so long. */
@@ -38,6 +41,7 @@ export async function openTown(drivers: number, policy: Parameters<typeof openCi
         select ride_id, driver_id from offers where id <> all(${before.map(({ id }) => id)}::uuid[]) order by driver_id`;
       return made.map(({ ride_id: rideId, driver_id: driverId }) => `${rideId} ${driverId}`);
     },
+    watch: () => watchPickups({ sql, leasing, regions, metrics }, known),
     ask: async (patch = {}) => (await transitions.createRides(sql, region, [newRide(region, patch)]))[0]!.ride_id,
     profile: (driverId, columns) =>
       sql`update driver_state set ${sql(columns as { seats: number })} where driver_id = ${driverId}`,
