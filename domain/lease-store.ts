@@ -202,7 +202,7 @@ export class LeaseStore {
     if (!taken.applied) return taken;
     const given = this.assign(ask, policy, atMs);
     if (given.applied) return given;
-    for (const [id, ride] of before.rides) this.rides.set(id, ride);
+    for (const [id, known] of before.rides) this.rides.set(id, known);
     for (const [id, driver] of before.drivers) this.drivers.set(id, driver);
     return given;
   }

@@ -48,7 +48,7 @@ export const lifelikePolicy: Partial<Policy> = {
   noShowAfterMs: 120_000,
   stalledAfterMs: 90_000,
   stalledReplacedAfterMs: 180_000,
-  betterDriverSavesMs: 120_000,
+  betterDriverSavesMs: 60_000,
   rescueMs: 30_000,
 };
 
