@@ -3,7 +3,10 @@ import { writeFile } from 'node:fs/promises';
 import { parseArgs } from 'node:util';
 import { benchCity, formatCity } from './city/city.ts';
 import { benchJobs, formatJobs, isSound as isJobsSound } from './jobs/jobs.ts';
+import { benchLeases, formatLeases } from './leases/leases.ts';
 import { describeMachine, type Machine } from './machine.ts';
+
+import { benchRound, formatRound } from './round/round.ts';
 
 const help = `
 cabrank bench NAME [options]
@@ -13,6 +16,17 @@ cabrank bench NAME [options]
     --seconds N      how long the rate has to be held            20
     --drivers N      drivers connected                           2000
     --workers N      processes that make the load                half of the cores
+
+  leases           whole lease cycles a second, one at a time and in sets, beside others' locks and queues
+    --seconds N      of each turn                                5
+    --runs N         turns of each                               3
+    --drivers N      rows                                        100000
+    --soak N         seconds of it before dead rows are counted  600
+
+  round            from rides and drivers to pairs and leases, against the exact optimum and other solvers
+    --demand FILE    real trips                                  a made-up city
+    --sizes LIST     rides                                       100,1000,5000,20000
+    --runs N                                                     5
 
   jobs             resource leases: takeovers after kills, pauses and resignations, many renewals, a herd that
                    expires, a crowd that waits
@@ -35,6 +49,10 @@ function readArguments(args: string[]) {
         drivers: { type: 'string' },
         workers: { type: 'string' },
         faults: { type: 'string' },
+        runs: { type: 'string' },
+        soak: { type: 'string' },
+        demand: { type: 'string' },
+        sizes: { type: 'string' },
         help: { type: 'boolean' },
       },
     });
@@ -46,7 +64,11 @@ function readArguments(args: string[]) {
 
 type Asked = ReturnType<typeof readArguments>;
 
-function wholeNumber(asked: Asked, flag: 'seconds' | 'drivers' | 'workers' | 'faults', otherwise: number): number {
+function wholeNumber(
+  asked: Asked,
+  flag: 'seconds' | 'drivers' | 'workers' | 'faults' | 'runs' | 'soak',
+  otherwise: number,
+): number {
   const value = asked[flag];
   if (value === undefined) return otherwise;
   if (!/^[1-9]\d{0,5}$/.test(value)) throw new Usage(`--${flag} must be a whole number, 1 or more: ${value}`);
@@ -87,7 +109,33 @@ async function jobs(asked: Asked, { say, signal }: Surroundings): Promise<Outcom
   return { figures, text: formatJobs(figures), isSound: isJobsSound(figures) };
 }
 
-const benches: Readonly<Record<string, (asked: Asked, around: Surroundings) => Promise<Outcome>>> = { city, jobs };
+async function leases(asked: Asked, { say, signal }: Surroundings): Promise<Outcome> {
+  const figures = await benchLeases({
+    drivers: wholeNumber(asked, 'drivers', 100_000),
+    connections: 32,
+    seconds: wholeNumber(asked, 'seconds', 5),
+    runs: wholeNumber(asked, 'runs', 3),
+    soakS: wholeNumber(asked, 'soak', 600),
+    say,
+    signal,
+  });
+  return { figures, text: formatLeases(figures), isSound: true };
+}
+
+async function round(asked: Asked, { say, signal }: Surroundings): Promise<Outcome> {
+  const sizes = (asked.sizes ?? '100,1000,5000,20000').split(',').map(Number);
+  if (!sizes.every((size) => Number.isInteger(size) && size > 0)) throw new Usage('--sizes must be whole numbers');
+  const repeats = wholeNumber(asked, 'runs', 5);
+  const figures = await benchRound({ demandFile: asked.demand ?? null, sizes, repeats, say, signal });
+  return { figures, text: formatRound(figures), isSound: true };
+}
+
+const benches: Readonly<Record<string, (asked: Asked, around: Surroundings) => Promise<Outcome>>> = {
+  city,
+  leases,
+  round,
+  jobs,
+};
 
 async function bench(args: string[], signal: AbortSignal): Promise<number> {
   const asked = readArguments(args);

@@ -38,6 +38,8 @@ export class DriverGrid<Driver extends { readonly position: Point }> {
   /** The drivers of cell `i` are `members[cellStart[i]] … members[cellStart[i + 1] - 1]`, ascending. */
   private readonly cellStart: Int32Array;
   private readonly members: Int32Array;
+  /** Where the members are on the unit sphere: x, y, z of each, in the order of `members`. */
+  private readonly places: Float64Array;
 
   constructor(drivers: readonly Driver[]) {
     this.drivers = drivers;
@@ -55,6 +57,8 @@ export class DriverGrid<Driver extends { readonly position: Point }> {
 
     [this.lats, this.lngs] = axesFor(lats, lngs);
     [this.cellStart, this.members] = this.sortIntoCells();
+    this.places = new Float64Array(3 * drivers.length);
+    for (const [at, number] of this.members.entries()) this.places.set(onUnitSphere(drivers[number]!.position), 3 * at);
   }
 
   /**
@@ -65,10 +69,17 @@ export class DriverGrid<Driver extends { readonly position: Point }> {
     const found = new Nearest(limit, radiusM);
     const row = partOf(this.lats, center.lat);
     const column = partOf(this.lngs, this.relativeLng(center));
+    const { places, members, drivers } = this;
+    const [x, y, z] = onUnitSphere(center);
     const look = (fromCell: number, toCell: number) => {
       for (let at = this.cellStart[fromCell]!, end = this.cellStart[toCell + 1]!; at < end; at++) {
-        const number = this.members[at]!;
-        const driver = this.drivers[number]!;
+        // Nearly everyone is passed over here, by the straight line through the globe.
+        const dx = places[3 * at]! - x;
+        const dy = places[3 * at + 1]! - y;
+        const dz = places[3 * at + 2]! - z;
+        if (dx * dx + dy * dy + dz * dz > found.reachChord2) continue;
+        const number = members[at]!;
+        const driver = drivers[number]!;
         if (accepts(driver)) found.offer(number, greatCircleM(center, driver.position));
       }
     };
@@ -137,12 +148,15 @@ class Nearest {
   readonly numbers: number[] = [];
   /** Only drivers as near as this are still of interest. */
   reachM: number;
+  /** The same as the square of a chord of the unit sphere, and a little more. */
+  reachChord2: number;
   private readonly distancesM: number[] = [];
   private readonly limit: number;
 
   constructor(limit: number, radiusM: number) {
     this.limit = limit;
     this.reachM = limit > 0 ? radiusM : -Infinity;
+    this.reachChord2 = chord2Of(this.reachM);
   }
 
   offer(number: number, distanceM: number): void {
@@ -158,13 +172,27 @@ class Nearest {
     }
     numbers[place] = number;
     distancesM[place] = distanceM;
-    if (numbers.length === limit) this.reachM = distancesM[limit - 1]!;
+    if (numbers.length < limit) return;
+    this.reachM = distancesM[limit - 1]!;
+    this.reachChord2 = chord2Of(this.reachM);
   }
 
   private comesBefore(number: number, distanceM: number, place: number): boolean {
     const other = this.distancesM[place]!;
     return distanceM < other || (distanceM === other && number < this.numbers[place]!);
   }
+}
+
+function onUnitSphere({ lat, lng }: Point): [x: number, y: number, z: number] {
+  const inPlane = Math.cos(lat * RADIANS);
+  return [inPlane * Math.cos(lng * RADIANS), inPlane * Math.sin(lng * RADIANS), Math.sin(lat * RADIANS)];
+}
+
+/** No two points of the globe within this distance are farther apart on the unit sphere. */
+function chord2Of(distanceM: number): number {
+  if (distanceM < 0) return -Infinity;
+  const halfAngle = Math.min((distanceM + SAFETY_M) / (2 * EARTH_RADIUS_M), Math.PI / 2);
+  return 4 * Math.sin(halfAngle) ** 2;
 }
 
 /** Cuts the fleet's middle, given by its sorted coordinates, into cells that are about square on the ground. */

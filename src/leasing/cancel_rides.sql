@@ -8,22 +8,30 @@ language plpgsql as $$
 #variable_conflict use_column
 declare
   v_rides uuid[] := lock_rides(p_region, p_ride_ids, p_wait);
-  v_drivers text[] := lock_drivers(p_region, array(
-    select driver_id from offers where region = p_region and ride_id = any(v_rides) and due_at is not null
-    union
-    select driver_id from assignments where region = p_region and ride_id = any(v_rides) and ended_at is null), p_wait);
-  v_now timestamptz := clock_timestamp();
+  v_offered uuid[] := array(select id from rides where region = p_region and id = any(v_rides) and live_offers > 0);
+  v_drivers text[] := array(select assigned_driver_id from rides
+    where region = p_region and id = any(v_rides) and assigned_driver_id is not null and ended_at is null);
+  v_now timestamptz;
   v_cancelled uuid[];
   v_ords int[];
-  v_offers uuid[];
+  v_offers uuid[] := '{}';
 begin
+  if cardinality(v_offered) > 0 then
+    v_drivers := v_drivers || array(
+      select driver_id from offers where region = p_region and ride_id = any(v_offered) and due_at is not null);
+  end if;
+  v_drivers := lock_drivers(p_region, v_drivers, p_wait);
+  v_now := clock_timestamp();
   select array_agg(w.ride_id), array_agg(w.ord) into v_cancelled, v_ords from (
     select distinct on (j.ride_id) j.ride_id, j.ord
     from judge_cancels(p_region, p_ride_ids, p_rider_ids, v_rides, v_drivers) j
     where j.verdict is null order by j.ride_id, j.ord) w;
 
   if v_cancelled is not null then
-    v_offers := array(select id from offers where region = p_region and ride_id = any(v_cancelled) and due_at is not null);
+    if cardinality(v_offered) > 0 then
+      v_offers := array(select id from offers where region = p_region and ride_id = any(v_offered) and ride_id = any(v_cancelled)
+        and due_at is not null);
+    end if;
     perform end_offers(p_region, v_offers, array_fill('withdrawn'::text, array[cardinality(v_offers)]),
       array_fill('ride_cancelled'::text, array[cardinality(v_offers)]), false, false, v_now);
 
@@ -64,11 +72,14 @@ begin
   return query
   select j.ord, nullif(case when j.verdict is null then 'busy' else j.verdict end, 'repeated'),
     coalesce(j.ord = any(v_ords), false), case when j.ord = any(v_ords) then j.assigned_driver_id end,
-    array_agg(o.id) filter (where o.id is not null), array_agg(o.driver_id) filter (where o.id is not null),
-    array_agg((extract(epoch from o.ended_at - o.granted_at) * 1000)::real) filter (where o.id is not null)
+    o.ids, o.drivers, o.held_ms
   from judge_cancels(p_region, p_ride_ids, p_rider_ids, v_rides, v_drivers) j
-  left join offers o on o.region = p_region and o.id = any(v_offers) and o.ride_id = j.ride_id and j.ord = any(v_ords)
-  group by 1, 2, 3, 4 order by 1;
+  left join lateral (
+    select array_agg(e.id) as ids, array_agg(e.driver_id) as drivers,
+      array_agg((extract(epoch from e.ended_at - e.granted_at) * 1000)::real) as held_ms
+    from offers e where e.region = p_region and e.id = any(v_offers) and e.ride_id = j.ride_id
+  ) o on cardinality(v_offers) > 0 and j.ord = any(v_ords)
+  order by 1;
 end $$;
 
 create or replace function judge_cancels(
@@ -85,7 +96,7 @@ begin
       when r.status = 'cancelled' then 'repeated'
       when a.ride_id <> all(p_rides)
         or (r.assigned_driver_id is not null and r.assigned_driver_id <> all(p_drivers) and r.ended_at is null)
-        or exists (select from offers o where o.region = p_region and o.ride_id = r.id and o.due_at is not null
+        or r.live_offers > 0 and exists (select from offers o where o.region = p_region and o.ride_id = r.id and o.due_at is not null
                    and o.driver_id <> all(p_drivers)) then 'busy'
       when r.status = 'in_progress' then 'ride_in_progress'
       when r.status in ('completed', 'no_drivers_available') then 'ride_over'

@@ -12,21 +12,25 @@ language plpgsql as $$
 declare
   v_rides uuid[] := lock_rides(p_region,
     array(select ride_id from offers where region = p_region and id = any(p_offer_ids)), p_wait);
-  -- The drivers of these offers, and those who hold another offer of the same rides.
-  v_drivers text[] := lock_drivers(p_region, array(
-    select driver_id from offers where region = p_region and id = any(p_offer_ids)
-    union
-    select driver_id from offers where region = p_region and ride_id = any(v_rides) and due_at is not null), p_wait);
-  v_now timestamptz := clock_timestamp();
+  -- Rides that have more offers out than the one that is confirmed: few, and none where one driver is asked at a time.
+  v_shared uuid[] := array(select id from rides where region = p_region and id = any(v_rides) and live_offers > 1);
+  v_drivers text[] := array(select driver_id from offers where region = p_region and id = any(p_offer_ids));
+  v_now timestamptz;
   v_winners uuid[];
   v_ords int[];
-  v_losers uuid[];
+  v_losers uuid[] := '{}';
   v_stuck uuid[];
 begin
+  if cardinality(v_shared) > 0 then
+    v_drivers := v_drivers || array(
+      select driver_id from offers where region = p_region and ride_id = any(v_shared) and due_at is not null);
+  end if;
+  v_drivers := lock_drivers(p_region, v_drivers, p_wait);
+  v_now := clock_timestamp();
   -- Rides of which a loser's driver is held by someone else: not now.
-  v_stuck := array(select o.ride_id from offers o
-    where o.region = p_region and o.ride_id = any(v_rides) and o.due_at is not null and o.driver_id <> all(v_drivers));
-  if cardinality(v_stuck) > 0 then
+  if cardinality(v_shared) > 0 then
+    v_stuck := array(select o.ride_id from offers o
+      where o.region = p_region and o.ride_id = any(v_shared) and o.due_at is not null and o.driver_id <> all(v_drivers));
     v_rides := array(select unnest(v_rides) except select unnest(v_stuck));
   end if;
 
@@ -36,9 +40,11 @@ begin
     where j.verdict is null order by j.ride_id, j.ord) w;
 
   if v_winners is not null then
-    v_losers := array(select l.id from offers w
-      join offers l on l.region = p_region and l.ride_id = w.ride_id and l.due_at is not null and l.id <> w.id
-      where w.region = p_region and w.id = any(v_winners));
+    if cardinality(v_shared) > 0 then
+      v_losers := array(select l.id from offers w
+        join offers l on l.region = p_region and l.ride_id = w.ride_id and l.due_at is not null and l.id <> w.id
+        where w.region = p_region and w.id = any(v_winners) and w.ride_id = any(v_shared));
+    end if;
     -- In this order, so that the winner's time is the one that was judged, whatever is recorded on a loser.
     perform assign_offers(p_region, v_winners, v_now);
     perform end_offers(p_region, v_losers, array_fill('withdrawn'::text, array[cardinality(v_losers)]),
@@ -50,16 +56,16 @@ begin
     coalesce(j.ord = any(v_ords), false), j.ride_id, j.driver_id, a.fence, a.assigned_at,
     r.pickup_lat, r.pickup_lng, r.dropoff_lat, r.dropoff_lng,
     (extract(epoch from a.assigned_at - r.requested_at) * 1000)::real,
-    (extract(epoch from a.assigned_at - o.granted_at) * 1000)::real,
-    array_agg(l.id) filter (where l.id is not null), array_agg(l.driver_id) filter (where l.id is not null),
-    array_agg((extract(epoch from l.ended_at - l.granted_at) * 1000)::real) filter (where l.id is not null),
-    min(r.policy_version)
+    (extract(epoch from a.assigned_at - o.granted_at) * 1000)::real, l.ids, l.drivers, l.held_ms, r.policy_version
   from judge_terms(p_region, p_offer_ids, p_tokens, p_driver_ids, v_rides, v_drivers, 'accepted', v_now) j
   left join assignments a on a.region = p_region and a.offer_id = j.offer_id
   left join rides r on r.region = p_region and r.id = a.ride_id
   left join offers o on o.region = p_region and o.id = a.offer_id
-  left join offers l on l.region = p_region and l.id = any(v_losers) and l.ride_id = j.ride_id and j.ord = any(v_ords)
-  group by 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13
+  left join lateral (
+    select array_agg(e.id) as ids, array_agg(e.driver_id) as drivers,
+      array_agg((extract(epoch from e.ended_at - e.granted_at) * 1000)::real) as held_ms
+    from offers e where e.region = p_region and e.id = any(v_losers) and e.ride_id = j.ride_id
+  ) l on cardinality(v_losers) > 0 and j.ord = any(v_ords)
   order by 1;
 end $$;
 
