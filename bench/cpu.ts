@@ -1,4 +1,4 @@
-/** CPU time of processes, from /proc; null where there is none. */
+/** CPU time and memory of processes, from /proc; null where there is none. */
 import { readdirSync, readFileSync } from 'node:fs';
 
 const TICKS_PER_S = 100;
@@ -6,6 +6,16 @@ const TICKS_PER_S = 100;
 interface Usage {
   readonly parent: number;
   readonly seconds: number;
+}
+
+/** What a process has in memory of its own: the pages that it shares with others aren't counted. */
+export function memoryMb(pid: number): number | null {
+  try {
+    const kilobytes = /^Pss_Anon:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${pid}/smaps_rollup`, 'utf8'))?.[1];
+    return kilobytes === undefined ? null : Math.round(Number(kilobytes) / 1024);
+  } catch {
+    return null;
+  }
 }
 
 function usageOf(pid: number): Usage | null {

@@ -13,7 +13,8 @@ cabrank bench NAME [options]
 
   city             the highest rate of whole ride cycles that the service holds over real HTTP and sockets,
                    and the same transitions one at a time with no service around them
-    --seconds N      how long the rate has to be held            20
+    --seconds N      how long the rate has to be held            60
+    --rate N         this rate alone
     --drivers N      drivers connected                           2000
     --workers N      processes that make the load                half of the cores
 
@@ -49,6 +50,7 @@ function readArguments(args: string[]) {
         drivers: { type: 'string' },
         workers: { type: 'string' },
         faults: { type: 'string' },
+        rate: { type: 'string' },
         runs: { type: 'string' },
         soak: { type: 'string' },
         demand: { type: 'string' },
@@ -66,7 +68,7 @@ type Asked = ReturnType<typeof readArguments>;
 
 function wholeNumber(
   asked: Asked,
-  flag: 'seconds' | 'drivers' | 'workers' | 'faults' | 'runs' | 'soak',
+  flag: 'seconds' | 'drivers' | 'workers' | 'faults' | 'rate' | 'runs' | 'soak',
   otherwise: number,
 ): number {
   const value = asked[flag];
@@ -90,7 +92,8 @@ interface Surroundings {
 
 async function city(asked: Asked, { machine, say, signal }: Surroundings): Promise<Outcome> {
   const figures = await benchCity({
-    holdS: wholeNumber(asked, 'seconds', 20),
+    holdS: wholeNumber(asked, 'seconds', 60),
+    ratePerS: asked.rate === undefined ? null : wholeNumber(asked, 'rate', 1),
     drivers: wholeNumber(asked, 'drivers', 2_000),
     workers: wholeNumber(asked, 'workers', Math.max(1, machine.cores >> 1)),
     say,

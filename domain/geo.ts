@@ -55,6 +55,9 @@ const ROWS_PER_DEGREE = 200;
 const ROWS = 180 * ROWS_PER_DEGREE;
 const COLUMNS_AT_EQUATOR = 360 * ROWS_PER_DEGREE;
 
+/** Of each cell, about. */
+export const CELL_AREA_M2 = ((Math.PI * EARTH_RADIUS_M) / ROWS) ** 2;
+
 /** More cells than this are no longer worth looking up one by one: about 20 km of radius. */
 export const CELLS_MAX = 4096;
 

@@ -271,3 +271,17 @@ export function countServable(
   const suits = (ride: WaitingRide) => (driver: DriverProfile) => unsuitability(ride, driver, travelTime) === null;
   return rides.filter((ride) => grid.nearest(ride.pickup, ride.searchRadiusM, 1, suits(ride)).length > 0).length;
 }
+
+/** Which of these rides have as many drivers within their radius who suit them as could be candidates. */
+export function haveCandidates(
+  rides: readonly WaitingRide[],
+  drivers: readonly DriverProfile[],
+  { travelTime, candidatesMax }: MatchingContext,
+): ReadonlySet<string> {
+  const grid = new DriverGrid(drivers);
+  const suits = (ride: WaitingRide) => (driver: DriverProfile) => unsuitability(ride, driver, travelTime) === null;
+  const enough = rides.filter(
+    (ride) => grid.nearest(ride.pickup, ride.searchRadiusM, candidatesMax, suits(ride)).length === candidatesMax,
+  );
+  return new Set(enough.map(({ rideId }) => rideId));
+}

@@ -8,6 +8,7 @@ import { connectDatabase } from './database/connection.ts';
 import { createFaults, noFaults } from './dispatch/faults.ts';
 import { startMatcher, type Matcher } from './dispatch/matcher.ts';
 import { startSweeper } from './dispatch/sweeper.ts';
+import { Supply } from './dispatch/supply.ts';
 import { openWakeups } from './dispatch/wakeups.ts';
 import { openFanout, type FanoutKind } from './gateway/fanout.ts';
 import { Gateway } from './gateway/gateway.ts';
@@ -116,6 +117,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     const faults = rate === 0 ? noFaults : createFaults({ rate, random: Math.random, delay });
     parts.matcher = startMatcher({
       sql: database.hot,
+      supply: new Supply(database.hot),
       leasing,
       regions,
       metrics,

@@ -13,6 +13,8 @@ export interface CityOptions {
   readonly holdS: number;
   readonly drivers: number;
   readonly workers: number;
+  /** This rate alone, instead of looking for the highest. */
+  readonly ratePerS: number | null;
   readonly say: (line: string) => void;
   readonly signal: AbortSignal;
 }
@@ -28,19 +30,23 @@ export interface CityFigures {
     'roundIntervalMs' | 'matching' | 'positionIntervalMs'
   >;
   readonly held: RunFigures | null;
+  /** At shares of that rate: 25 %, 50 %, 80 %. */
+  readonly below: readonly RunFigures[];
   readonly floor: FloorFigures;
   readonly verify: Verified;
 }
 
 const START_RATE = 200;
 const PROBE_S = 5;
+const SHARES = [0.25, 0.5, 0.8];
+const SHARE_S = 10;
 const WARM_UP = { ratePerS: 100, seconds: 5 };
 
 export async function benchCity(options: CityOptions): Promise<CityFigures> {
   const { say, signal, holdS, drivers, workers } = options;
   say('floor: the transitions one at a time, no service around them …');
   const before = await measureFloor(say, signal);
-  const { held, verify } = await measureService(options);
+  const { held, below, verify } = await measureService(options);
   say('floor, once more …');
   const after = await measureFloor(say, signal);
   const floor = after.ridesPerSecond > before.ridesPerSecond ? after : before;
@@ -58,6 +64,7 @@ export async function benchCity(options: CityOptions): Promise<CityFigures> {
       positionIntervalMs: POLICY.positionIntervalMs,
     },
     held,
+    below,
     floor,
     verify,
   };
@@ -69,39 +76,57 @@ async function measureService({
   holdS,
   drivers,
   workers: workerCount,
-}: CityOptions): Promise<{ held: RunFigures | null; verify: Verified }> {
+  ratePerS,
+}: CityOptions): Promise<{ held: RunFigures | null; below: RunFigures[]; verify: Verified }> {
   say(`city: the service, ${drivers} drivers over sockets, ${workerCount} load processes …`);
   await using service = await startMember(['serve', '--temporary']);
   await using workers = await openCity(service, { drivers, workers: workerCount });
-  const trial = async (ratePerS: number, seconds: number): Promise<Trial<RunFigures>> => {
+  const trial = async (rate: number, seconds: number): Promise<Trial<RunFigures>> => {
     signal.throwIfAborted();
-    const { figures, problem } = await tryRate(workers, ratePerS, seconds);
-    const { p50, p99 } = figures.requestToOfferMs;
-    say(
-      `  ${ratePerS.toFixed(0).padStart(6)} rides/s for ${seconds} s: request→offer p50 ${p50} p99 ${p99} ms: ${problem ?? 'held'}`,
-    );
+    const { figures, problem } = await tryRate({ service, workers }, rate, seconds);
+    say(`  ${formatRun(figures)}: ${problem ?? 'held'}`);
     return { held: problem === null, outcome: figures };
   };
   await trial(WARM_UP.ratePerS, WARM_UP.seconds);
-  const found = await findHighestHeld(
-    START_RATE,
-    (rate) => trial(rate, Math.min(PROBE_S, holdS)),
-    (rate) => trial(rate, holdS),
-  );
+  const found =
+    ratePerS === null
+      ? await findHighestHeld(
+          START_RATE,
+          (rate) => trial(rate, Math.min(PROBE_S, holdS)),
+          (rate) => trial(rate, holdS),
+        )
+      : await trial(ratePerS, holdS);
+  const held = found?.outcome ?? null;
+  const below: RunFigures[] = [];
+  if (held !== null && ratePerS === null)
+    for (const share of SHARES) below.push((await trial(Math.round(share * held.ratePerS), SHARE_S)).outcome);
   await workers[Symbol.asyncDispose]();
   say('verifying the records …');
-  return { held: found?.outcome ?? null, verify: await verifyRecords(service.databaseUrl) };
+  return { held, below, verify: await verifyRecords(service.databaseUrl) };
 }
 
-export function formatCity({ ridesPerSecond, floorRidesPerSecond, ratio, held, floor, verify }: CityFigures): string {
-  const ms = ({ p50, p95, p99 }: Percentiles): string => `p50 ${p50}, p95 ${p95}, p99 ${p99} ms`;
+function formatRun({ ratePerS, requestToOfferMs, confirmMs, cpuMsPerRide, memoryMb }: RunFigures): string {
+  const ms = ({ p50, p95, p99 }: Percentiles): string => `${p50} / ${p95} / ${p99}`;
+  const cpu =
+    cpuMsPerRide === null
+      ? ''
+      : `, CPU ${cpuMsPerRide.service} + ${cpuMsPerRide.database} (+ ${cpuMsPerRide.load}) ms a ride`;
+  return `${String(ratePerS).padStart(5)} rides/s: request→offer ${ms(requestToOfferMs)} ms, confirm ${ms(confirmMs)} ms${cpu}, ${memoryMb.service ?? '?'} MB`;
+}
+
+export function formatCity({
+  ridesPerSecond,
+  floorRidesPerSecond,
+  ratio,
+  held,
+  below,
+  floor,
+  verify,
+}: CityFigures): string {
   return [
     `city   ${ridesPerSecond} rides/s held`,
-    ...(held === null
-      ? []
-      : [
-          `       request→offer ${ms(held.requestToOfferMs)}; confirm ${ms(held.confirmMs)}; sent late ${ms(held.lateMs)}`,
-        ]),
+    ...[...below, ...(held === null ? [] : [held])].map((run) => `       ${formatRun(run)}`),
+    '       (p50 / p95 / p99; CPU of service + database, the load’s in parentheses; the service’s own memory)',
     `floor  ${floorRidesPerSecond} rides/s one at a time over ${floor.connections} connections`,
     `ratio  ${ratio}`,
     `verify ${verify.violations} violations of ${verify.checked} records`,

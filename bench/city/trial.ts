@@ -3,6 +3,8 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { defaultPolicy, type Policy } from '../../domain/policy.ts';
 import { OperatorClient } from '../../src/client/operator-client.ts';
 import { signToken } from '../../src/client/token.ts';
+import { cpuSeconds, memoryMb } from '../cpu.ts';
+import type { Member } from '../member.ts';
 import { type Percentiles, percentiles } from '../percentiles.ts';
 import { type Seen, sharedNowMs } from './messages.ts';
 import { addTo, Workers } from './workers.ts';
@@ -15,6 +17,10 @@ export interface RunFigures {
   readonly confirmMs: Percentiles;
   readonly lateMs: Percentiles;
   readonly failures: Readonly<Record<string, number>>;
+  /** CPU milliseconds of each ride, by process; null where the system doesn't tell. */
+  readonly cpuMsPerRide: { readonly service: number; readonly database: number; readonly load: number } | null;
+  /** What each has of its own in memory afterwards, MB. */
+  readonly memoryMb: { readonly service: number | null; readonly load: number | null };
 }
 
 const CENTER = { lat: 48.0, lng: 7.85 };
@@ -54,12 +60,38 @@ export async function openCity(
   });
 }
 
+export interface City {
+  readonly service: Member;
+  readonly workers: Workers;
+}
+
+/** CPU seconds so far; null where the system doesn't tell. */
+function usageOf(service: Member, workers: Workers): { service: number; database: number; load: number } | null {
+  const own = cpuSeconds(service.pid);
+  const loads = workers.pids.map((pid) => cpuSeconds(pid)?.own ?? 0);
+  return own === null
+    ? null
+    : { service: own.own, database: own.children, load: loads.reduce((sum, each) => sum + each, 0) };
+}
+
+function cpuPerRide(
+  before: ReturnType<typeof usageOf>,
+  after: ReturnType<typeof usageOf>,
+  rides: number,
+): RunFigures['cpuMsPerRide'] {
+  if (before === null || after === null || rides === 0) return null;
+  const of = (what: 'service' | 'database' | 'load'): number =>
+    Math.round((1e5 * (after[what] - before[what])) / rides) / 100;
+  return { service: of('service'), database: of('database'), load: of('load') };
+}
+
 /** One trial, up to the end of its last ride; `problem` says why the rate didn't hold. */
 export async function tryRate(
-  workers: Workers,
+  { service, workers }: City,
   ratePerS: number,
   seconds: number,
 ): Promise<{ figures: RunFigures; problem: string | null }> {
+  const before = usageOf(service, workers);
   const endAtMs = sharedNowMs() + seconds * 1000;
   const seen = await workers.request(ratePerS, seconds);
   const giveUpAtMs = sharedNowMs() + DRAIN_MAX_MS;
@@ -67,11 +99,15 @@ export async function tryRate(
     await delay(DRAIN_LOOK_MS);
     addTo(seen, await workers.collect());
   }
-  const figures = figuresOf(seen, ratePerS);
+  const figures = {
+    ...figuresOf(seen, ratePerS),
+    cpuMsPerRide: cpuPerRide(before, usageOf(service, workers), seen.requested.length),
+    memoryMb: { service: memoryMb(service.pid), load: memoryMb(workers.pids[0]!) },
+  };
   return { figures, problem: problemOf(seen, figures, Math.round(ratePerS * seconds), endAtMs) };
 }
 
-function figuresOf(seen: Seen, ratePerS: number): RunFigures {
+function figuresOf(seen: Seen, ratePerS: number): Omit<RunFigures, 'cpuMsPerRide' | 'memoryMb'> {
   const firstOffer = new Map<string, number>();
   for (const [rideId, atMs] of seen.offered) firstOffer.set(rideId, Math.min(atMs, firstOffer.get(rideId) ?? Infinity));
   const requestToOffer = seen.requested.flatMap(([rideId, dueAtMs]) => {

@@ -55,6 +55,10 @@ export class Workers implements AsyncDisposable {
     );
   }
 
+  get pids(): number[] {
+    return this.#children.map(({ pid }) => pid!);
+  }
+
   async collect(): Promise<Seen> {
     return merge(await this.#ask(ANSWER_DEADLINE_MS, () => ({ kind: 'collect' })));
   }

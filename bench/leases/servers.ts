@@ -18,32 +18,18 @@ const START_DEADLINE_MS = 15_000;
 export async function startRedis(isDurable: boolean): Promise<Server | null> {
   const port = await freePort();
   const keep = isDurable ? ['--appendonly', 'yes', '--appendfsync', 'always'] : ['--appendonly', 'no'];
-  return start(port, `redis://127.0.0.1:${port}`, 'redis-server', (folder) => [
-    ...[
-      '--port',
-      String(port),
-      '--bind',
-      '127.0.0.1',
-      '--dir',
-      folder,
-      '--save',
-      '',
-      '--maxmemory-policy',
-      'noeviction',
-    ],
-    ...keep,
-  ]);
+  const options = ['--port', String(port), '--bind', '127.0.0.1', '--save', '', ...keep];
+  return start(port, `redis://127.0.0.1:${port}`, 'redis-server', (folder) => [...options, '--dir', folder]);
 }
 
 export async function startEtcd(): Promise<Server | null> {
   const port = await freePort();
   const peer = `http://127.0.0.1:${await freePort()}`;
   const url = `http://127.0.0.1:${port}`;
-  return start(port, url, 'etcd', (folder) => [
-    ...['--data-dir', folder, '--listen-client-urls', url, '--advertise-client-urls', url],
-    ...['--listen-peer-urls', peer, '--initial-advertise-peer-urls', peer, '--initial-cluster', `default=${peer}`],
-    ...['--log-level', 'error'],
-  ]);
+  const clients = ['--listen-client-urls', url, '--advertise-client-urls', url, '--log-level', 'error'];
+  const peers = ['--listen-peer-urls', peer, '--initial-advertise-peer-urls', peer];
+  const options = [...clients, ...peers, '--initial-cluster', `default=${peer}`];
+  return start(port, url, 'etcd', (folder) => [...options, '--data-dir', folder]);
 }
 
 /** Null when the machine has no such command. */

@@ -3,7 +3,13 @@
  * lease, and put back the rides that found nobody. Every step is guarded in the database, so that a round may be
  * killed at any line and two may run at once: what one leases, the other is refused.
  */
-import { type Exclusion, excludedDrivers, liftable, vehicleClassesFor } from '../../domain/eligibility.ts';
+import {
+  type DriverProfile,
+  type Exclusion,
+  excludedDrivers,
+  liftable,
+  vehicleClassesFor,
+} from '../../domain/eligibility.ts';
 import {
   countServable,
   matchings,
@@ -22,12 +28,14 @@ import type { Metrics } from '../ops/metrics.ts';
 import type { Region, Regions } from '../regions.ts';
 import type { Faults } from './faults.ts';
 import { cellsAround, exclusionsOf } from './seeking.ts';
+import type { Supply } from './supply.ts';
 
 /** Rides of one round; the rest is for the next, which follows at once. */
 const ROUND_RIDES_MAX = 500;
 
 export interface RoundDeps {
   readonly sql: Sql;
+  readonly supply: Supply;
   readonly leasing: Leasing;
   readonly regions: Regions;
   readonly metrics: Metrics;
@@ -104,25 +112,37 @@ function dueRide(ride: transitions.DueRide, policy: Policy): Due {
 }
 
 async function findPairings(
-  { sql, metrics }: RoundDeps,
+  { sql, supply, metrics }: RoundDeps,
   region: Region,
   due: readonly Due[],
 ): Promise<{ pairings: Pairing[]; nobody: Found }> {
   const rides = due.map(({ waiting }) => waiting);
   const { positionStaleMs, matching, candidatesMax } = region.policy;
-  const cells = cellsAround(rides);
-  const drivers = await transitions.driversNear(sql, region.number, 'available', cells, positionStaleMs);
   const context = { travelTime: greatCircleTravelTime(region.policy), candidatesMax };
   const seeking = rides.filter(({ places }) => places > 0);
-  const pairings = drivers.length === 0 ? [] : matchings[matching](seeking, drivers, context);
-  const paired = new Set(pairings.map(({ rideId }) => rideId));
-  const without = rides.filter(({ rideId }) => !paired.has(rideId));
+  const match = (drivers: readonly DriverProfile[]): Pairing[] =>
+    drivers.length === 0 ? [] : matchings[matching](seeking, drivers, context);
+  const unpaired = (pairings: readonly Pairing[]): WaitingRide[] => {
+    const paired = new Set(pairings.map(({ rideId }) => rideId));
+    return rides.filter(({ rideId }) => !paired.has(rideId));
+  };
+
+  const wanted = seeking.reduce((sum, { places }) => sum + places, 0);
+  let seen = await supply.nearest(region, rides, context);
+  let pairings = match(seen.drivers);
+  if (!seen.isAll && pairings.length < wanted) {
+    // Many rides at one place, and farther drivers whom nobody looked at.
+    seen = await supply.all(region, rides);
+    pairings = match(seen.drivers);
+  }
+  const without = unpaired(pairings);
   const starving = without.filter(({ places }) => places > 0);
   if (starving.length > 0) {
+    const cells = cellsAround(starving);
     const hidden = await transitions.driversNear(sql, region.number, 'leased', cells, positionStaleMs);
     metrics.hiddenSupply.inc(countServable(starving, hidden, context));
   }
-  return { pairings, nobody: whyNobody(without, drivers, context) };
+  return { pairings, nobody: whyNobody(without, seen.drivers, context) };
 }
 
 /** Leases what was paired, under the terms of each ride. Contested: somebody else was quicker. */

@@ -559,29 +559,24 @@ export async function driversNear(
   cells: readonly number[] | null,
   staleMs: number,
 ): Promise<DriverProfile[]> {
-  const [row] = await sql<
-    {
-      driver_ids: string[];
-      lats: number[];
-      lngs: number[];
-      vehicle_classes: string[];
-      seats: number[];
-      attributes: string[];
-      max_pickups_m: number[];
-      shifts_left_s: number[];
-    }[]
-  >`
-    select * from drivers_near(${region}::smallint, ${status}, ${cells as number[] | null}::int8[], ${staleMs}::int)`;
-  return row!.driver_ids.map((driverId, i) => ({
-    driverId,
-    position: { lat: row!.lats[i]!, lng: row!.lngs[i]! },
-    vehicleClass: row!.vehicle_classes[i]!,
-    seats: row!.seats[i]!,
-    attributes: row!.attributes[i] === '' ? NONE : row!.attributes[i]!.split(','),
-    maxPickupM: row!.max_pickups_m[i]!,
-    shiftLeftS: row!.shifts_left_s[i]!,
-  }));
+  const [row] = await sql<{ drivers: string | null }[]>`
+    select drivers_near(${region}::smallint, ${status}, ${cells as number[] | null}::int8[], ${staleMs}::int) as drivers`;
+  return row!.drivers === null ? [] : row!.drivers.split(';').map(driverOfLine);
 }
+
+function driverOfLine(line: string): DriverProfile {
+  const [driverId, lat, lng, vehicleClass, seats, attributes, maxPickupM, shiftLeftS] = line.split(',') as Line;
+  return {
+    driverId,
+    position: { lat: Number(lat) / 1e7, lng: Number(lng) / 1e7 },
+    vehicleClass,
+    seats: Number(seats),
+    attributes: attributes === '' ? NONE : attributes.split('+'),
+    maxPickupM: maxPickupM === '' ? Infinity : Number(maxPickupM),
+    shiftLeftS: shiftLeftS === '' ? Infinity : Number(shiftLeftS),
+  };
+}
+type Line = [string, string, string, string, string, string, string, string];
 
 /** Whether a ride has been due for longer than `byMs`, so that no round can be on its way to it. */
 export async function isRideOverdue(sql: Sql, region: number, byMs: number): Promise<boolean> {

@@ -1,12 +1,18 @@
 /** Match rounds with nothing around them: no queue, no sweeper, no gateway. */
 import { expect, test, vi } from 'vitest';
+import { cellOf, offsetPoint, type Point } from '../../domain/geo.ts';
+import { matchings, type WaitingRide } from '../../domain/matching.ts';
+import { createRandom } from '../../domain/random.ts';
+import { greatCircleTravelTime } from '../../domain/travel-time.ts';
 import { noFaults } from '../../src/dispatch/faults.ts';
 import { startMatcher } from '../../src/dispatch/matcher.ts';
 import { runRound } from '../../src/dispatch/round.ts';
+import { Supply } from '../../src/dispatch/supply.ts';
 import { createLeasing } from '../../src/leasing/leasing.ts';
+import { recordPositions } from '../../src/leasing/transitions.ts';
 import { createMetrics } from '../../src/ops/metrics.ts';
 import { Regions } from '../../src/regions.ts';
-import { addRides, moveExpiry, openCity, type City } from '../support/city.ts';
+import { addRides, CENTER, moveExpiry, openCity, type City } from '../support/city.ts';
 
 const silent = { debug: () => {}, info: () => {}, warn: () => {}, error: () => {} };
 
@@ -15,9 +21,34 @@ async function rounds(city: City) {
   // Nobody is told and nobody is woken.
   const leasing = createLeasing(city.database, metrics, { tell: () => {}, wake: () => {} });
   const regions = new Regions(city.database);
-  const deps = { sql: city.sql, leasing, regions, metrics, faults: noFaults };
+  const deps = { sql: city.sql, leasing, regions, metrics, faults: noFaults, supply: new Supply(city.sql) };
   const region = (await regions.byNumber(city.region))!;
   return { deps, round: () => runRound(deps, region) };
+}
+
+const waitingRide = (rideId: string, pickup: Point): WaitingRide => ({
+  rideId,
+  pickup,
+  dropoff: CENTER,
+  vehicleClasses: ['economy'],
+  seats: 1,
+  attributes: [],
+  excluded: new Map(),
+  searchRadiusM: 6_000,
+  places: 1,
+  queuedAtMs: 0,
+});
+
+async function addDriversAt(city: City, drivers: readonly { driverId: string; position: Point }[]): Promise<void> {
+  const ids = drivers.map(({ driverId }) => driverId);
+  await city.sql`insert into drivers (id, region, vehicle_class) select id, ${city.region}, 'economy' from unnest(${ids}::text[]) id`;
+  await city.sql`insert into driver_state (region, driver_id, status, vehicle_class, updated_at)
+    select ${city.region}, id, 'available', 'economy', clock_timestamp() from unnest(${ids}::text[]) id`;
+  const reports = drivers.map(({ driverId, position }) => ({
+    driverId,
+    position: { ...position, cell: cellOf(position) },
+  }));
+  await recordPositions(city.sql, city.region, reports);
 }
 
 const statuses = async (city: City): Promise<unknown[]> =>
@@ -83,4 +114,32 @@ test('with the queue gone every ride still comes to its end: by the poll alone',
     { timeout: 20_000, interval: 100 },
   );
   await matcher.stop();
+});
+
+test('a round that looks near first has the candidates of one that looks everywhere, and goes farther where it must', async () => {
+  await using city = await openCity(0, { searchRadiusM: 6_000 });
+  const random = createRandom('supply');
+  const scattered = Array.from({ length: 400 }, (_, i) => ({
+    driverId: `d${i}`,
+    position: offsetPoint(CENTER, 2 * Math.PI * random.next(), 6_000 * random.next()),
+  }));
+  await addDriversAt(city, scattered);
+  const { deps } = await rounds(city);
+  const region = (await deps.regions.byNumber(city.region))!;
+  const context = { travelTime: greatCircleTravelTime(region.policy), candidatesMax: 20 };
+  const seeking = Array.from({ length: 30 }, (_, i) => waitingRide(`ride-${i}`, offsetPoint(CENTER, i, 100 * i)));
+  const everybody = await deps.supply.all(region, seeking);
+  let narrowed = 0;
+  for (const ride of seeking) {
+    const seen = await deps.supply.nearest(region, [ride], context);
+    if (seen.drivers.length < everybody.drivers.length) narrowed += 1;
+    expect(matchings.batch([ride], seen.drivers, context)).toEqual(matchings.batch([ride], everybody.drivers, context));
+  }
+  expect(narrowed).toBeGreaterThan(10);
+  // At the edge of the city there are fewer than expected.
+  const outside = waitingRide('outside', offsetPoint(CENTER, 0, 9_000));
+  const near = await deps.supply.nearest(region, [outside], context);
+  expect(matchings.batch([outside], near.drivers, context)).toEqual(
+    matchings.batch([outside], (await deps.supply.all(region, [outside])).drivers, context),
+  );
 });

@@ -44,26 +44,37 @@ test('when idle, a request waits for nobody', async () => {
   expect(await asked).toEqual({ item: 'a', refused: null });
 });
 
-test('while sets are under way the next one fills, and takes at most 50', async () => {
+test('while a set is under way the next one fills, and takes at most 50', async () => {
   const { group, runs, nextRun } = open();
-  const early = [group.submit(1, 'first')];
+  const first = group.submit(1, 'first');
   await nextRun(0);
-  early.push(group.submit(1, 'second'));
-  await nextRun(1);
   const late = numbered(120).map((item) => group.submit(1, item));
+  expect(runs).toHaveLength(1);
   runs[0]!.answer();
-  expect((await nextRun(2)).items).toEqual(numbered(50));
+  expect((await nextRun(1)).items).toEqual(numbered(50));
   runs[1]!.answer();
-  expect((await nextRun(3)).items).toEqual(numbered(50, 50));
+  expect((await nextRun(2)).items).toEqual(numbered(50, 50));
   runs[2]!.answer();
-  expect((await nextRun(4)).items).toEqual(numbered(20, 100));
+  expect((await nextRun(3)).items).toEqual(numbered(20, 100));
   runs[3]!.answer();
-  runs[4]!.answer();
-  expect((await Promise.all([...early, ...late])).map(({ item }) => item)).toEqual([
-    'first',
-    'second',
-    ...numbered(120),
-  ]);
+  expect((await Promise.all([first, ...late])).map(({ item }) => item)).toEqual(['first', ...numbered(120)]);
+});
+
+test('after a set that was shared the next one gathers a little; after one that wasn’t it starts at once', async () => {
+  const { group, runs, nextRun } = open();
+  const alone = group.submit(1, 'alone');
+  (await nextRun(0)).answer();
+  await alone;
+  const pair = [group.submit(1, 'a'), group.submit(1, 'b')];
+  (await nextRun(1)).answer();
+  await Promise.all(pair);
+  const gathered = [group.submit(1, 'c')];
+  await new Promise(setImmediate);
+  expect(runs).toHaveLength(2);
+  gathered.push(group.submit(1, 'd'));
+  expect((await nextRun(2)).items).toEqual(['c', 'd']);
+  runs[2]!.answer();
+  await Promise.all(gathered);
 });
 
 test('regions do not wait for each other', async () => {
@@ -88,8 +99,8 @@ test('an equal item that comes after its twin has started is asked again', async
   const first = group.submit(1, 'a');
   const run = await nextRun(0);
   const second = group.submit(1, 'a');
-  (await nextRun(1)).answer();
   run.answer();
+  (await nextRun(1)).answer();
   expect(await Promise.all([first, second])).toHaveLength(2);
 });
 
@@ -141,11 +152,9 @@ test('more than can be queued is refused at once', async () => {
   const { group, nextRun } = open();
   const asked = [group.submit(1, 'a')];
   await nextRun(0);
-  asked.push(group.submit(1, 'b'));
-  await nextRun(1);
   for (const item of numbered(20_000)) asked.push(group.submit(1, item));
   await expect(group.submit(1, 'one too many')).rejects.toBeInstanceOf(OverloadedError);
   const settled = Promise.allSettled(asked);
-  for (let at = 0; at < 402; at += 1) (await nextRun(at)).answer();
+  for (let at = 0; at < 401; at += 1) (await nextRun(at)).answer();
   expect((await settled).every(({ status }) => status === 'fulfilled')).toBe(true);
 });

@@ -2,6 +2,7 @@
 import { noFaults } from '../../src/dispatch/faults.ts';
 import { watchPickups } from '../../src/dispatch/pickups.ts';
 import { runRound } from '../../src/dispatch/round.ts';
+import { Supply } from '../../src/dispatch/supply.ts';
 import { createLeasing } from '../../src/leasing/leasing.ts';
 import * as transitions from '../../src/leasing/transitions.ts';
 import { createMetrics, type Metrics } from '../../src/ops/metrics.ts';
@@ -36,7 +37,7 @@ export async function openTown(drivers: number, policy: Parameters<typeof openCi
     round: async () => {
       await sql`update rides set queue_at = requested_at where queue_at is not null`;
       const before = await sql<{ id: string }[]>`select id from offers`;
-      await runRound({ sql, leasing, regions, metrics, faults: noFaults }, known);
+      await runRound({ sql, leasing, regions, metrics, faults: noFaults, supply: new Supply(sql) }, known);
       const made = await sql<{ ride_id: string; driver_id: string }[]>`
         select ride_id, driver_id from offers where id <> all(${before.map(({ id }) => id)}::uuid[]) order by driver_id`;
       return made.map(({ ride_id: rideId, driver_id: driverId }) => `${rideId} ${driverId}`);
