@@ -56,3 +56,15 @@ export function coresUsed(before: CpuSeconds | null, after: CpuSeconds | null, s
   const share = (from: number, to: number): number => Math.round((1000 * (to - from)) / seconds) / 1000;
   return { own: share(before.own, after.own), children: share(before.children, after.children) };
 }
+
+/** How often a process has gone to sleep so far, all its threads together; null where the system doesn't tell. */
+export function wakeUps(pid: number): number | null {
+  try {
+    return readdirSync(`/proc/${pid}/task`).reduce((sum, thread) => {
+      const status = readFileSync(`/proc/${pid}/task/${thread}/status`, 'utf8');
+      return sum + Number(/^voluntary_ctxt_switches:\s+(\d+)$/m.exec(status)?.[1] ?? 0);
+    }, 0);
+  } catch {
+    return null;
+  }
+}

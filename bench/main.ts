@@ -2,14 +2,19 @@
 import { writeFile } from 'node:fs/promises';
 import { parseArgs } from 'node:util';
 import { benchCity, formatCity } from './city/city.ts';
+import { benchGateway, formatGateway } from './gateway/gateway.ts';
+import { benchGrowth, formatGrowth } from './growth/growth.ts';
+import { benchHerd, formatHerd } from './herd/herd.ts';
+import { benchIdle, formatIdle } from './idle/idle.ts';
 import { benchJobs, formatJobs, isSound as isJobsSound } from './jobs/jobs.ts';
 import { benchLeases, formatLeases } from './leases/leases.ts';
 import { describeMachine, type Machine } from './machine.ts';
 
+import { makeReport, RESULTS } from './report.ts';
 import { benchRound, formatRound } from './round/round.ts';
 
 const help = `
-cabrank bench NAME [options]
+cabrank bench [NAME] [options]
 
   city             the highest rate of whole ride cycles that the service holds over real HTTP and sockets,
                    and the same transitions one at a time with no service around them
@@ -29,10 +34,27 @@ cabrank bench NAME [options]
     --sizes LIST     rides                                       100,1000,5000,20000
     --runs N                                                     5
 
+  herd             leases that end within the same second, while drivers go on accepting
+    --leases N                                                   50000
+
+  gateway          drivers on one process: their positions, offers to them, all of them coming back at once
+    --drivers N                                                  10000
+    --seconds N                                                  20
+
+  growth           the city with more processes, lease cycles with more drivers and a longer past
+    --history N      past offers                                 10000000
+    --seconds N      of each turn                                10
+
+  idle             a service with nothing to do
+    --drivers N      connected                                   1000
+    --seconds N                                                  60
+
   jobs             resource leases: takeovers after kills, pauses and resignations, many renewals, a herd that
                    expires, a crowd that waits
     --seconds N      how long the renewals go on                 60
     --faults N       of each kind                                5
+
+  report           docs/benchmarks.md, made from bench/results/; without a NAME all of the above are run before it
 
   --json FILE      write the figures
 `;
@@ -51,6 +73,8 @@ function readArguments(args: string[]) {
         workers: { type: 'string' },
         faults: { type: 'string' },
         rate: { type: 'string' },
+        leases: { type: 'string' },
+        history: { type: 'string' },
         runs: { type: 'string' },
         soak: { type: 'string' },
         demand: { type: 'string' },
@@ -68,12 +92,12 @@ type Asked = ReturnType<typeof readArguments>;
 
 function wholeNumber(
   asked: Asked,
-  flag: 'seconds' | 'drivers' | 'workers' | 'faults' | 'rate' | 'runs' | 'soak',
+  flag: 'seconds' | 'drivers' | 'workers' | 'faults' | 'history' | 'leases' | 'rate' | 'runs' | 'soak',
   otherwise: number,
 ): number {
   const value = asked[flag];
   if (value === undefined) return otherwise;
-  if (!/^[1-9]\d{0,5}$/.test(value)) throw new Usage(`--${flag} must be a whole number, 1 or more: ${value}`);
+  if (!/^[1-9]\d{0,7}$/.test(value)) throw new Usage(`--${flag} must be a whole number, 1 or more: ${value}`);
   return Number(value);
 }
 
@@ -125,6 +149,46 @@ async function leases(asked: Asked, { say, signal }: Surroundings): Promise<Outc
   return { figures, text: formatLeases(figures), isSound: true };
 }
 
+async function herd(asked: Asked, { say, signal }: Surroundings): Promise<Outcome> {
+  const figures = await benchHerd({ leases: wholeNumber(asked, 'leases', 50_000), say, signal });
+  return { figures, text: formatHerd(figures), isSound: true };
+}
+
+async function gateway(asked: Asked, { machine, say, signal }: Surroundings): Promise<Outcome> {
+  const figures = await benchGateway({
+    drivers: wholeNumber(asked, 'drivers', 10_000),
+    workers: wholeNumber(asked, 'workers', Math.max(1, machine.cores >> 1)),
+    seconds: wholeNumber(asked, 'seconds', 20),
+    say,
+    signal,
+  });
+  return { figures, text: formatGateway(figures), isSound: true };
+}
+
+async function growth(asked: Asked, { machine, say, signal }: Surroundings): Promise<Outcome> {
+  const figures = await benchGrowth({
+    processes: [1, 2, 4],
+    drivers: [10_000, 100_000, 1_000_000],
+    history: wholeNumber(asked, 'history', 10_000_000),
+    seconds: wholeNumber(asked, 'seconds', 10),
+    workers: wholeNumber(asked, 'workers', Math.max(1, machine.cores >> 1)),
+    say,
+    signal,
+  });
+  const violations = figures.processes.reduce((sum, { verify }) => sum + verify.violations, 0);
+  return { figures, text: formatGrowth(figures), isSound: violations === 0 };
+}
+
+async function idle(asked: Asked, { say, signal }: Surroundings): Promise<Outcome> {
+  const figures = await benchIdle({
+    drivers: wholeNumber(asked, 'drivers', 1_000),
+    seconds: wholeNumber(asked, 'seconds', 60),
+    say,
+    signal,
+  });
+  return { figures, text: formatIdle(figures), isSound: true };
+}
+
 async function round(asked: Asked, { say, signal }: Surroundings): Promise<Outcome> {
   const sizes = (asked.sizes ?? '100,1000,5000,20000').split(',').map(Number);
   if (!sizes.every((size) => Number.isInteger(size) && size > 0)) throw new Usage('--sizes must be whole numbers');
@@ -133,10 +197,21 @@ async function round(asked: Asked, { say, signal }: Surroundings): Promise<Outco
   return { figures, text: formatRound(figures), isSound: true };
 }
 
+const DOCUMENT = new URL('../docs/benchmarks.md', import.meta.url);
+
+async function report(): Promise<number> {
+  await writeFile(DOCUMENT, await makeReport());
+  return 0;
+}
+
 const benches: Readonly<Record<string, (asked: Asked, around: Surroundings) => Promise<Outcome>>> = {
   city,
   leases,
   round,
+  herd,
+  gateway,
+  growth,
+  idle,
   jobs,
 };
 
@@ -147,15 +222,23 @@ async function bench(args: string[], signal: AbortSignal): Promise<number> {
     return 0;
   }
   const [name, ...more] = asked.names;
-  const run = name !== undefined && Object.hasOwn(benches, name) && more.length === 0 ? benches[name] : undefined;
-  if (run === undefined)
+  if (name === 'report' && more.length === 0) return report();
+  if (name !== undefined && (!Object.hasOwn(benches, name) || more.length > 0))
     throw new Usage(`the name of one benchmark is needed: ${Object.keys(benches).join(', ')}\n${help}`);
+  if (name !== undefined) return runBench(name, asked, asked.json ?? null, signal);
+  let worst = 0;
+  for (const each of Object.keys(benches))
+    worst = Math.max(worst, await runBench(each, asked, new URL(`${each}.json`, RESULTS), signal));
+  await report();
+  return worst;
+}
+
+async function runBench(name: string, asked: Asked, file: string | URL | null, signal: AbortSignal): Promise<number> {
   const machine = describeMachine();
   console.log(`${machine.cpu}, ${machine.cores} cores, ${machine.memoryGb} GB, Node ${machine.node}, ${machine.os}`);
-  const { figures, text, isSound } = await run(asked, { machine, say: (line) => console.log(line), signal });
+  const { figures, text, isSound } = await benches[name]!(asked, { machine, say: (line) => console.log(line), signal });
   console.log(text);
-  if (asked.json !== undefined)
-    await writeFile(asked.json, `${JSON.stringify({ name, machine, ...figures }, null, 2)}\n`);
+  if (file !== null) await writeFile(file, `${JSON.stringify({ name, machine, ...figures }, null, 2)}\n`);
   return isSound ? 0 : 1;
 }
 

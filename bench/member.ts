@@ -1,5 +1,6 @@
 /** A process of Cabrank, started through the command line as anybody would, and ended with the benchmark. */
 import { fork, spawn, type ChildProcess } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 
@@ -16,8 +17,11 @@ export interface Member extends AsyncDisposable {
 }
 
 /** `cabrank ARGS…` until it says that it is ready. Rejects when it ends before. */
-export async function startMember(args: readonly string[]): Promise<Member> {
-  const env = { ...process.env, LOG_LEVEL: 'error', PORT: '0' };
+export async function startMember(
+  args: readonly string[],
+  settings: Readonly<Record<string, string>> = {},
+): Promise<Member> {
+  const env = { ...process.env, LOG_LEVEL: 'error', PORT: '0', ...settings };
   // Of its own process group: a Ctrl-C at the terminal is ours to pass on, in order.
   const child = fork(CABRANK, args, { env, stdio: ['ignore', 'ignore', 'inherit', 'ipc'], detached: true });
   const failed = once(child, 'exit').then(([code]) => {
@@ -33,6 +37,22 @@ export async function startMember(args: readonly string[]): Promise<Member> {
     await stopChild(child);
     throw error;
   }
+}
+
+/** Services on one database that none of them owns, so that they tell each other what drivers shall hear. */
+export async function startTogether(
+  open: AsyncDisposableStack,
+  roles: readonly string[],
+): Promise<{ readonly database: Member; readonly services: readonly Member[] }> {
+  const database = open.use(await startMember(['database', '--temporary']));
+  const settings = { DATABASE_URL: database.databaseUrl, AUTH_SECRET: randomBytes(32).toString('hex') };
+  const services: Member[] = [];
+  for (const role of roles) {
+    const args = role === '' ? ['serve'] : ['serve', '--roles', role];
+    const service = open.use(await startMember(args, settings));
+    services.push({ ...service, authSecret: settings.AUTH_SECRET, databaseUrl: database.databaseUrl });
+  }
+  return { database, services };
 }
 
 /** SIGTERM, and SIGKILL when that isn't heard. */

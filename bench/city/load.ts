@@ -21,6 +21,8 @@ class Load {
   readonly #connections = new Connections({ maxPerHost: 64 });
   readonly #riders: RiderClient;
   readonly #drivers: DriverClient[] = [];
+  /** Called with each driver's next state, by the place in `#drivers`. */
+  readonly #onState: ((status: string) => void)[] = [];
   #seen = seenNothing();
   #unanswered = 0;
 
@@ -44,10 +46,13 @@ class Load {
   }
 
   async #connect(driverId: string): Promise<void> {
-    const place = this.#somewhere();
+    const position = this.#somewhere();
+    const place = this.#drivers.length;
     const client = new DriverClient({
       ...this.#access(driverId, 'driver'),
+      url: this.#opening.socketUrl,
       events: {
+        state: ({ status }) => this.#onState[place]?.(status),
         offer: (offer) => {
           this.#seen.offered.push([offer.rideId, sharedNowMs()]);
           this.#drive(client, offer).catch((error: unknown) => this.#failed('drive', error));
@@ -57,10 +62,10 @@ class Load {
     this.#drivers.push(client);
     client.connect();
     await client.online();
-    await client.location(place);
+    await client.location(position);
     const { positionIntervalMs } = this.#opening;
     setTimeout(() => {
-      setInterval(() => client.trackLocation(place), positionIntervalMs);
+      setInterval(() => client.trackLocation(position), positionIntervalMs);
     }, positionIntervalMs * this.#random.next());
   }
 
@@ -108,6 +113,22 @@ class Load {
     }
   }
 
+  /** Milliseconds until each driver had its state again; rejects when one has another than it left with. */
+  reconnect(): Promise<number[]> {
+    const cutAtMs = sharedNowMs();
+    return Promise.all(
+      this.#drivers.map((client, place) => {
+        const back = Promise.withResolvers<number>();
+        this.#onState[place] = (status) => {
+          if (status === 'available') back.resolve(sharedNowMs() - cutAtMs);
+          else back.reject(new Error(`a driver came back ${status}`));
+        };
+        client.interrupt(0);
+        return back.promise;
+      }),
+    );
+  }
+
   collect() {
     const seen = this.#seen;
     this.#seen = seenNothing();
@@ -147,6 +168,7 @@ async function obey(order: Order): Promise<Answer> {
     return { kind: 'opened' };
   }
   if (load === null) return { kind: 'failed', why: 'not opened yet' };
+  if (order.kind === 'reconnect') return { kind: 'reconnected', ms: await load.reconnect() };
   if (order.kind === 'collect') return { kind: 'collected', seen: load.collect() };
   await load.request(order);
   return { kind: 'requested', seen: load.collect() };

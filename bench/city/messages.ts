@@ -7,10 +7,14 @@ export const sharedNowMs = (): number => Number(process.hrtime.bigint()) / 1e6;
 export type Order =
   | { readonly kind: 'open'; readonly open: Opening }
   | { readonly kind: 'request'; readonly ratePerS: number; readonly seconds: number; readonly startAtMs: number }
-  | { readonly kind: 'collect' };
+  | { readonly kind: 'collect' }
+  /** Every driver's socket is cut at once; answered when each has its state again. */
+  | { readonly kind: 'reconnect' };
 
 export interface Opening {
   readonly url: string;
+  /** Of the gateway. */
+  readonly socketUrl: string;
   readonly authSecret: string;
   readonly regionId: string;
   readonly center: Point;
@@ -24,6 +28,8 @@ export type Answer =
   | { readonly kind: 'opened' }
   | { readonly kind: 'requested'; readonly seen: Seen }
   | { readonly kind: 'collected'; readonly seen: Seen }
+  /** Of each driver, how long it took. */
+  | { readonly kind: 'reconnected'; readonly ms: readonly number[] }
   | { readonly kind: 'failed'; readonly why: string };
 
 /** What a load process saw since it was last asked; times in shared milliseconds. */

@@ -39,25 +39,33 @@ const DRAIN_LOOK_MS = 200;
 
 /** The service's region with its policy, and the drivers, online. */
 export async function openCity(
-  service: { readonly url: string; readonly authSecret: string },
-  { drivers, workers }: { readonly drivers: number; readonly workers: number },
+  service: { readonly url: string; readonly authSecret: string; readonly socketUrl?: string },
+  {
+    drivers,
+    workers,
+    policy = POLICY,
+  }: { readonly drivers: number; readonly workers: number; readonly policy?: Policy },
+  others: readonly { readonly url: string }[] = [],
 ): Promise<Workers> {
   const { url, authSecret } = service;
   const token = await signToken({ secret: authSecret, sub: 'bench', role: 'ops', ttlS: 3600 });
   const operator = new OperatorClient({ url, token });
   await operator.putRegion(REGION, { name: REGION, center: CENTER, radiusM: 2 * RADIUS_M });
-  await operator.putPolicy(REGION, POLICY);
+  await operator.putPolicy(REGION, policy);
   operator.close();
-  return Workers.start(workers, {
-    url,
-    authSecret,
-    regionId: REGION,
-    center: CENTER,
-    radiusM: RADIUS_M,
-    drivers: Array.from({ length: drivers }, (_, index) => `driver-${index + 1}`),
-    positionIntervalMs: POLICY.positionIntervalMs,
-    seed: 'city',
-  });
+  return Workers.start(
+    workers,
+    {
+      authSecret,
+      regionId: REGION,
+      center: CENTER,
+      radiusM: RADIUS_M,
+      drivers: Array.from({ length: drivers }, (_, index) => `driver-${index + 1}`),
+      positionIntervalMs: policy.positionIntervalMs,
+      seed: 'city',
+    },
+    [service, ...others].map((each) => ({ url: each.url, socketUrl: service.socketUrl ?? each.url })),
+  );
 }
 
 export interface City {

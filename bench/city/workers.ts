@@ -11,6 +11,12 @@ const ANSWER_DEADLINE_MS = 60_000;
 /** Time for the order to reach every process before the first request is due. */
 const LEAD_MS = 50;
 
+/** Where a service is; its sockets may be elsewhere. */
+export interface Served {
+  readonly url: string;
+  readonly socketUrl: string;
+}
+
 export class Workers implements AsyncDisposable {
   readonly #children: readonly ChildProcess[];
 
@@ -18,8 +24,12 @@ export class Workers implements AsyncDisposable {
     this.#children = children;
   }
 
-  /** Starts `count` processes and shares the drivers out among them; resolves when all are online. */
-  static async start(count: number, opening: Opening): Promise<Workers> {
+  /** Starts `count` processes and shares drivers and services out among them; resolves when all drivers are online. */
+  static async start(
+    count: number,
+    opening: Omit<Opening, keyof Served>,
+    services: readonly Served[],
+  ): Promise<Workers> {
     const children = Array.from({ length: count }, () =>
       fork(LOAD, { stdio: ['ignore', 'inherit', 'inherit', 'ipc'], detached: true }),
     );
@@ -29,6 +39,7 @@ export class Workers implements AsyncDisposable {
         kind: 'open',
         open: {
           ...opening,
+          ...services[index % services.length]!,
           drivers: opening.drivers.filter((_, driver) => driver % count === index),
           seed: `${opening.seed} ${index}`,
         },
@@ -57,6 +68,12 @@ export class Workers implements AsyncDisposable {
 
   get pids(): number[] {
     return this.#children.map(({ pid }) => pid!);
+  }
+
+  /** Cuts every driver's socket at once; milliseconds until each had its state again. */
+  async reconnect(deadlineMs: number): Promise<number[]> {
+    const answers = await this.#ask(deadlineMs, () => ({ kind: 'reconnect' }));
+    return answers.flatMap((answer) => ('ms' in answer ? answer.ms : []));
   }
 
   async collect(): Promise<Seen> {

@@ -30,7 +30,7 @@ export interface ContenderFigures {
   readonly driven: string;
   /** Null: it wasn't on this machine. */
   readonly cyclesPerSecond: Spread | null;
-  /** Of the medians, this one's over Cabrank's one at a time. */
+  /** Of the medians, this one's over Cabrank's one at a time on the same number of connections as its sets. */
   readonly ratio: number | null;
 }
 
@@ -47,20 +47,23 @@ export interface LeasesFigures {
 const SETS = [10, 50, 200];
 /** At a time, of those who share one connection. */
 const LANES = 200;
-export const ONE_AT_A_TIME = 'Cabrank, one at a time';
-const SET_OF_50 = 'Cabrank, sets of 50';
+const FEW = 8;
+/** What every figure is compared with. */
+const ONE_AT_A_TIME = `Cabrank, one at a time × ${FEW}`;
+const SET_OF_50 = `Cabrank, sets of 50 × ${FEW}`;
 
 export async function benchLeases(options: LeasesOptions): Promise<LeasesFigures> {
   const { drivers, connections, seconds, runs, soakS, say, signal } = options;
   await using server = await startMember(['database', '--temporary']);
   const { databaseUrl } = server;
-  await using database = connectDatabase(databaseUrl, { hotConnections: connections });
+  await using many = connectDatabase(databaseUrl, { hotConnections: connections });
+  await using few = connectDatabase(databaseUrl, { hotConnections: FEW });
   await using open = new AsyncDisposableStack();
   const plain = open.adopt(postgres(databaseUrl, { max: connections, onnotice: () => {} }), (pool) =>
     pool.end({ timeout: 2 }),
   );
   const contenders = [
-    ...ownContenders(database.hot, drivers, connections),
+    ...ownContenders(many.hot, few.hot, drivers, connections),
     upsertTable(plain, drivers, connections),
     selectForUpdate(plain, drivers, connections),
     ...otherContenders(databaseUrl, drivers),
@@ -85,10 +88,15 @@ export async function benchLeases(options: LeasesOptions): Promise<LeasesFigures
   };
 }
 
-const ownContenders = (sql: Sql, drivers: number, connections: number): Contender[] =>
-  [1, ...SETS].map((set) =>
-    cabrankCycle(set === 1 ? ONE_AT_A_TIME : `Cabrank, sets of ${set}`, { sql, drivers, connections, set }),
-  );
+/** One at a time it takes many connections to fill the machine, in sets a few: that is also what the service has. */
+function ownContenders(many: Sql, few: Sql, drivers: number, connections: number): Contender[] {
+  const overFew = { sql: few, connections: FEW, drivers };
+  return [
+    cabrankCycle(`Cabrank, one at a time × ${connections}`, { sql: many, connections, drivers, set: 1 }),
+    cabrankCycle(ONE_AT_A_TIME, { ...overFew, set: 1 }),
+    ...SETS.map((set) => cabrankCycle(`Cabrank, sets of ${set} × ${FEW}`, { ...overFew, set })),
+  ];
+}
 
 const otherContenders = (databaseUrl: string, drivers: number): Contender[] => [
   graphileWorker(databaseUrl),

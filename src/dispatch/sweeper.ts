@@ -13,7 +13,7 @@ import type { Regions } from '../regions.ts';
 import { watchPickups } from './pickups.ts';
 import { dropStaleTickets, sweepLeases } from '../resource-leases/transitions.ts';
 
-export const SWEEP_MS = 250;
+export const SWEEP_MS = 400;
 const DRIVERS_STEP = 2_000;
 /** Steps of one walk along a region's drivers: a region of so many drivers and no more. */
 const DRIVER_STEPS_MAX = 1_000;
@@ -44,11 +44,14 @@ export function startSweeper(deps: SweeperDeps): () => Promise<void> {
   let keysAtMs = -Infinity;
 
   const run = async (): Promise<void> => {
+    const overdue = await transitions.overdueRegions(deps.sql);
     for (const region of await deps.regions.all()) {
       if (isStopped) return;
       const { number, policy } = region;
-      await deps.leasing.expire(number);
-      await deps.leasing.cancelNoShows(number);
+      if (overdue.has(number)) {
+        await deps.leasing.expire(number);
+        await deps.leasing.cancelNoShows(number);
+      }
       if (watches(number, policy.positionIntervalMs)) await watchPickups(deps, region);
       if (retires(number, policy.presenceGraceMs / 2)) await retireAbsentDrivers(deps, number, policy.presenceGraceMs);
     }

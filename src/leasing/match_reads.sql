@@ -71,3 +71,13 @@ begin
         select o.due_at from offers o where o.region = p_region and o.due_at is not null order by o.due_at limit 1) first
       where first.due_at < clock_timestamp() - make_interval(secs => p_by_ms / 1000.0)));
 end $$;
+
+-- One look at all regions, however many there are: a sweep mostly finds nothing to do.
+create or replace function overdue_regions()
+returns setof smallint language plpgsql stable as $$
+begin
+  return query
+  select g.number from regions g
+  where exists (select from offers o where o.region = g.number and o.due_at is not null and o.due_at <= clock_timestamp())
+    or exists (select from rides r where r.region = g.number and r.no_show_at is not null and r.no_show_at <= clock_timestamp());
+end $$;

@@ -435,6 +435,12 @@ export const replaceStalled = async (
   sql`select ride_id, driver_id from replace_stalled(${region}::smallint, ${pickups.map((p) => p.rideId)}::uuid[],
     ${pickups.map((p) => p.offerId)}::uuid[])`;
 
+/** Regions in which a lease is over, or a rider is too late, and no round has seen to it yet. */
+export async function overdueRegions(sql: Sql): Promise<ReadonlySet<number>> {
+  const rows = await sql<{ number: number }[]>`select number from overdue_regions() number`;
+  return new Set(rows.map(({ number }) => number));
+}
+
 /** Cancels up to `limit` rides whose riders didn't come in time; each with the driver who waited. Never waits. */
 export const cancelNoShows = async (
   sql: Sql,

@@ -20,6 +20,8 @@ export interface PublisherDeps {
 
 /** How often an idle region is looked at: an event is published after this at the latest, and a busy region at once. */
 export const IDLE_MS = 500;
+/** The same where nobody wants the events: who comes to want them gets them from then on, a little later. */
+const UNWANTED_MS = 2_000;
 const BATCH = 500;
 const JOB = 'outbox';
 
@@ -34,9 +36,12 @@ export function startPublisher(
   let turn: Promise<void> = Promise.resolve();
   const loop = (): void => {
     turn = publishAll(deps, region, lease, () => isStopped || lease.signal.aborted)
-      .catch((error: unknown) => deps.log.warn({ err: error, region: region.id }, 'publishing failed'))
-      .finally(() => {
-        if (!isStopped) timer = setTimeout(loop, IDLE_MS);
+      .catch((error: unknown) => {
+        deps.log.warn({ err: error, region: region.id }, 'publishing failed');
+        return true;
+      })
+      .then((isWanted) => {
+        if (!isStopped) timer = setTimeout(loop, isWanted ? IDLE_MS : UNWANTED_MS);
       });
   };
   loop();
@@ -47,16 +52,16 @@ export function startPublisher(
   };
 }
 
-/** Everything there is, batch by batch. */
+/** Everything there is, batch by batch; whether anybody wants it. */
 export async function publishAll(
   deps: PublisherDeps,
   region: { readonly id: string; readonly number: number },
   { resource, fence }: Pick<Lease, 'resource' | 'fence'>,
   isOver: () => boolean = () => false,
-): Promise<void> {
+): Promise<boolean> {
   const { sql, stream, metrics } = deps;
   const begin = await beginning(sql, region.number, stream !== null);
-  if (begin === null) return;
+  if (begin === null) return false;
   const [opened] = await sql<{ held: boolean }[]>`
     select open_outbox(${region.number}::smallint, ${resource}, ${fence}::bigint, ${begin}::text::xid8) as held`;
   if (!opened!.held) return stale(metrics);
@@ -64,7 +69,7 @@ export async function publishAll(
     let limit = BATCH;
     if (stream !== null) {
       const { events, next } = await readEvents(sql, region);
-      if (next === 0) return;
+      if (next === 0) return true;
       if (!(await stream.append(region.id, fence, events))) return stale(metrics);
       // What was appended and no more: what came since is for the next batch.
       limit = next;
@@ -76,11 +81,15 @@ export async function publishAll(
     metrics.publishedEvents.inc(batch.published);
     if (batch.oldest_at !== null) metrics.outboxLag.observe(Math.max(0, Date.now() - batch.oldest_at.getTime()) / 1000);
     if (batch.deliveries > 0) deps.onQueued();
-    if (batch.published < limit || batch.published === 0) return;
+    if (batch.published < limit || batch.published === 0) return true;
   }
+  return true;
 }
 
-const stale = (metrics: Metrics): void => metrics.fenceRefusals.inc({ job: JOB });
+const stale = (metrics: Metrics): boolean => {
+  metrics.fenceRefusals.inc({ job: JOB });
+  return true;
+};
 
 /** From which transaction on somebody wants the region's events; null: nobody does. */
 async function beginning(sql: Sql, region: number, hasStream: boolean): Promise<string | null> {

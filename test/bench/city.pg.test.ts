@@ -15,7 +15,7 @@ it('a trial drives whole rides through the service, and what it counts is what t
 }, 60_000);
 
 it.each([
-  [[], 'name of one benchmark'],
+  [['city', 'leases'], 'name of one benchmark'],
   [['nothing'], 'name of one benchmark'],
   [['city', '--seconds', '0'], '--seconds must be a whole number'],
   [['city', '--sedonds', '3'], 'sedonds'],

@@ -44,20 +44,24 @@ test('when idle, a request waits for nobody', async () => {
   expect(await asked).toEqual({ item: 'a', refused: null });
 });
 
-test('while a set is under way the next one fills, and takes at most 50', async () => {
+test('while a set is under way the next one fills; only whole ones start beside it, three at a time', async () => {
   const { group, runs, nextRun } = open();
   const first = group.submit(1, 'first');
   await nextRun(0);
-  const late = numbered(120).map((item) => group.submit(1, item));
+  const late = numbered(49).map((item) => group.submit(1, item));
+  await new Promise(setImmediate);
   expect(runs).toHaveLength(1);
-  runs[0]!.answer();
+  late.push(...numbered(121, 49).map((item) => group.submit(1, item)));
   expect((await nextRun(1)).items).toEqual(numbered(50));
-  runs[1]!.answer();
   expect((await nextRun(2)).items).toEqual(numbered(50, 50));
-  runs[2]!.answer();
-  expect((await nextRun(3)).items).toEqual(numbered(20, 100));
-  runs[3]!.answer();
-  expect((await Promise.all([first, ...late])).map(({ item }) => item)).toEqual(['first', ...numbered(120)]);
+  expect(runs).toHaveLength(3);
+  runs[1]!.answer();
+  expect((await nextRun(3)).items).toEqual(numbered(50, 100));
+  for (const run of runs) run.answer();
+  const rest = await nextRun(4);
+  expect(rest.items).toEqual(numbered(20, 150));
+  rest.answer();
+  expect((await Promise.all([first, ...late])).map(({ item }) => item)).toEqual(['first', ...numbered(170)]);
 });
 
 test('after a set that was shared the next one gathers a little; after one that wasn’t it starts at once', async () => {

@@ -1,0 +1,152 @@
+/** The herd benchmark: tens of thousands of leases that end within the same second, while drivers go on accepting. */
+import { setTimeout as pause } from 'node:timers/promises';
+import { signToken } from '../../src/client/token.ts';
+import { connectDatabase, type Sql } from '../../src/database/connection.ts';
+import { newId, newLeaseToken } from '../../src/leasing/ids.ts';
+import * as transitions from '../../src/leasing/transitions.ts';
+import { type Member, startMember } from '../member.ts';
+import { type Percentiles, percentiles } from '../percentiles.ts';
+import { addDrivers, addRegion, demandApplied, driverId, newRide, TERMS } from '../region.ts';
+
+export interface HerdOptions {
+  readonly leases: number;
+  readonly say: (line: string) => void;
+  readonly signal: AbortSignal;
+}
+
+export interface HerdFigures {
+  readonly leases: number;
+  readonly confirmsPerSecond: number;
+  /** Windows of confirms before the herd, and the one in which it ends. */
+  readonly quietMs: readonly Percentiles[];
+  readonly herdMs: Percentiles;
+  /** p99 with the herd ÷ the median of the quiet ones. */
+  readonly p99Ratio: number;
+  /** From the end of the second in which the leases ended until every driver was free. */
+  readonly allFreeAfterMs: number;
+}
+
+const SET = 500;
+const LANES = 8;
+const RATE_PER_S = 200;
+const WINDOW_MS = 4_000;
+const QUIET_WINDOWS = 3;
+const LEAD_MS = 5_000;
+const FREE_WITHIN_MS = 60_000;
+const CALL_DEADLINE_MS = 10_000;
+
+interface Term {
+  readonly offerId: string;
+  readonly leaseToken: string;
+}
+
+export async function benchHerd({ leases, say, signal }: HerdOptions): Promise<HerdFigures> {
+  await using service = await startMember(['serve', '--temporary']);
+  await using database = connectDatabase(service.databaseUrl, { hotConnections: LANES, coldConnections: 1 });
+  const sql = database.hot;
+  const token = await signToken({ secret: service.authSecret, sub: 'bench', role: 'service', ttlS: 3600 });
+  const perWindow = (WINDOW_MS / 1000) * RATE_PER_S;
+  const region = await addRegion(sql, 'herd');
+  say(`  making ${leases} leases …`);
+  const confirms = perWindow * (QUIET_WINDOWS + 2);
+  await addDrivers(sql, region, leases + confirms);
+  const terms = await leaseSome(sql, region, leases, confirms, 600_000);
+  const herdTtlMs = LEAD_MS + 2_500 * (leases / 10_000);
+  await confirming(service, token, terms.splice(0, perWindow));
+  const quietMs: Percentiles[] = [];
+  for (let window = 0; window < QUIET_WINDOWS; window++) {
+    signal.throwIfAborted();
+    quietMs.push(percentiles(await confirming(service, token, terms.splice(0, perWindow))));
+    say(`  quiet: confirms p99 ${quietMs.at(-1)!.p99} ms`);
+  }
+  const endsAtMs = performance.now() + herdTtlMs;
+  await leaseSome(sql, region, 0, leases, herdTtlMs, endsAtMs);
+  await pause(Math.max(0, endsAtMs - 1_500 - performance.now()), undefined, { signal });
+  const free = untilFree(database.cold, region, endsAtMs);
+  const herdMs = percentiles(await confirming(service, token, terms));
+  const allFreeAfterMs = await free;
+  say(`  herd: confirms p99 ${herdMs.p99} ms, all free after ${allFreeAfterMs} ms`);
+  const quiet = quietMs.map(({ p99 }) => p99!).toSorted((a, b) => a - b)[quietMs.length >> 1]!;
+  const p99Ratio = Math.round((100 * herdMs.p99!) / quiet) / 100;
+  return { leases, confirmsPerSecond: RATE_PER_S, quietMs, herdMs, p99Ratio, allFreeAfterMs };
+}
+
+/**
+ * Leases `count` drivers from `first` on, for `ttlMs`, or so that all end within the second before `endsAtMs`. Their rides
+ * are held by an operator, so that no round gives the drivers away again.
+ */
+async function leaseSome(
+  sql: Sql,
+  region: number,
+  first: number,
+  count: number,
+  ttlMs: number,
+  endsAtMs?: number,
+): Promise<Term[]> {
+  const sets = Array.from({ length: Math.ceil(count / SET) }, (_, i) => first + i * SET);
+  const made: Term[] = [];
+  const lane = async (): Promise<void> => {
+    for (let from = sets.pop(); from !== undefined; from = sets.pop()) {
+      const size = Math.min(SET, first + count - from);
+      const rides = Array.from({ length: size }, () => newRide(region));
+      await transitions.createRides(sql, region, rides);
+      await sql`update rides set held_until = now() + interval '1 hour', queue_at = now() + interval '1 hour'
+        where region = ${region} and id = any(${rides.map(({ rideId }) => rideId)}::uuid[])`;
+      const asks = rides.map(({ rideId }, i) => ({
+        rideId,
+        driverId: driverId(region, from! + i),
+        offerId: newId(region),
+        leaseToken: newLeaseToken(),
+        pickupEtaS: 60,
+      }));
+      const leftMs = endsAtMs === undefined ? ttlMs : Math.round(endsAtMs - 1_000 * Math.random() - performance.now());
+      if (leftMs < 250) throw new Error('this machine is too slow to make the herd in time');
+      const terms = { ...TERMS, deliveryTtlMs: leftMs, maxLifetimeMs: leftMs + 60_000 };
+      demandApplied(await transitions.leaseDrivers(sql, region, asks, terms, true));
+      made.push(...asks);
+    }
+  };
+  await Promise.all(Array.from({ length: LANES }, lane));
+  return made;
+}
+
+/** Accepts at an even rate; what each took, from when it was due. */
+async function confirming({ url }: Member, token: string, terms: readonly Term[]): Promise<number[]> {
+  const startMs = performance.now();
+  return Promise.all(
+    terms.map(async ({ offerId, leaseToken }, i) => {
+      const dueMs = startMs + (i * 1000) / RATE_PER_S;
+      await pause(Math.max(0, dueMs - performance.now()));
+      const answer = await fetch(`${url}/v1/offers/${offerId}/confirm`, {
+        method: 'POST',
+        headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' },
+        body: JSON.stringify({ leaseToken }),
+        signal: AbortSignal.timeout(CALL_DEADLINE_MS),
+      });
+      await answer.arrayBuffer();
+      if (!answer.ok) throw new Error(`confirm: ${answer.status}`);
+      return performance.now() - dueMs;
+    }),
+  );
+}
+
+async function untilFree(sql: Sql, region: number, endsAtMs: number): Promise<number> {
+  while (performance.now() < endsAtMs + FREE_WITHIN_MS) {
+    await pause(100);
+    const [row] = await sql<{ n: number }[]>`select count(*)::int as n from driver_state
+      where region = ${region} and status = 'leased' and lease_expires_at < now() + interval '1 minute'`;
+    if (row!.n === 0) return Math.max(0, Math.round(performance.now() - endsAtMs));
+  }
+  throw new Error('the herd wasn’t freed');
+}
+
+export const formatHerd = ({
+  leases,
+  confirmsPerSecond,
+  quietMs,
+  herdMs,
+  p99Ratio,
+  allFreeAfterMs,
+}: HerdFigures): string =>
+  `herd   ${leases} leases end within a second, ${confirmsPerSecond} confirms/s: all free ${allFreeAfterMs} ms after; ` +
+  `confirms' p99 quiet ${quietMs.map(({ p99 }) => p99).join(', ')} ms, with the herd ${herdMs.p99} ms: ratio ${p99Ratio}`;

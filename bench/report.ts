@@ -1,0 +1,223 @@
+/** docs/benchmarks.md, made from the figures in bench/results/. */
+import { readFile } from 'node:fs/promises';
+import type { CityFigures } from './city/city.ts';
+import type { RunFigures } from './city/trial.ts';
+import type { GatewayFigures } from './gateway/gateway.ts';
+import type { GrowthFigures } from './growth/growth.ts';
+import type { HerdFigures } from './herd/herd.ts';
+import type { IdleFigures } from './idle/idle.ts';
+import type { LeasesFigures } from './leases/leases.ts';
+import type { Machine } from './machine.ts';
+import type { Percentiles } from './percentiles.ts';
+import type { RoundFigures } from './round/round.ts';
+
+interface Results {
+  leases: LeasesFigures;
+  city: CityFigures;
+  round: RoundFigures;
+  herd: HerdFigures;
+  gateway: GatewayFigures;
+  growth: GrowthFigures;
+  idle: IdleFigures;
+}
+type Measured<Figures> = Figures & { readonly machine: Machine };
+
+export const RESULTS = new URL('results/', import.meta.url);
+
+/** Throws when one of the results is missing. */
+export async function makeReport(): Promise<string> {
+  const read = async <Name extends keyof Results>(name: Name): Promise<Measured<Results[Name]>> =>
+    JSON.parse(await readFile(new URL(`${name}.json`, RESULTS), 'utf8')) as Measured<Results[Name]>;
+  const leases = await read('leases');
+  return `${[
+    intro(leases.machine),
+    leasesSection(leases),
+    citySection(await read('city')),
+    roundSection(await read('round')),
+    herdSection(await read('herd')),
+    gatewaySection(await read('gateway')),
+    growthSection(await read('growth')),
+    idleSection(await read('idle')),
+  ].join('\n\n')}\n`;
+}
+
+type Cell = string | number | null | undefined;
+
+function table(head: readonly string[], rows: readonly (readonly Cell[])[]): string {
+  const lines = [head, head.map(() => '---'), ...rows.map((row) => row.map(show))];
+  return lines.map((cells) => `| ${cells.join(' | ')} |`).join('\n');
+}
+
+const show = (cell: Cell): string => {
+  if (cell === null || cell === undefined) return '–';
+  return typeof cell === 'number' ? cell.toLocaleString('en-US') : cell;
+};
+const percentiles = ({ p50, p95, p99 }: Percentiles): string => `${show(p50)} / ${show(p95)} / ${show(p99)}`;
+
+const intro = ({ cpu, cores, memoryGb, node, os }: Machine): string => `# Benchmarks
+
+Made by \`npm run bench -- report\` from the figures in \`bench/results/\`, which \`npm run bench -- NAME\` writes. ${cpu}, ${cores} shared cores,
+${memoryGb} GB, Node ${node}, ${os}: service, embedded PostgreSQL 18 and load generator all on them. PostgreSQL everywhere with \`fsync=on\`,
+\`synchronous_commit=on\`, \`full_page_writes=on\`. Machines like this one are shared and noisy: the ratios within a run say more than
+the absolute figures.`;
+
+function leasesSection({ contenders, connections, drivers, seconds, disk, soak }: LeasesFigures): string {
+  return `## Lease cycles
+
+Lease → confirm → release of distinct drivers, by turns of ${seconds} s; ${show(drivers)} driver rows. Cabrank's cycle records everything that the service
+records (ride, offer, assignment, events) with every constraint on, and proves at each step that the term is still one's own. A
+queue's cycle is add, take, complete; a lock's is acquire, release. The ratio is to Cabrank one at a time over 8 connections, as its
+sets have; one at a time it was measured over ${connections}, too.
+
+${table(
+  ['', 'cycles/s', 'lowest–highest', 'ratio', 'durability', 'driven'],
+  contenders.map(({ name, cyclesPerSecond, ratio, durability, driven }) => [
+    name,
+    cyclesPerSecond?.median,
+    cyclesPerSecond === null ? 'not on this machine' : `${show(cyclesPerSecond.min)}–${show(cyclesPerSecond.max)}`,
+    ratio,
+    durability,
+    driven,
+  ]),
+)}
+
+A cycle in sets of 50 writes ${show(disk.walBytesPerCycle)} bytes of WAL; ${(100 * disk.hotShare).toFixed(1)} % of the updates of driver rows are HOT. After ${show(soak.seconds)} s of it,
+${show(soak.cyclesPerSecond)} cycles/s in bursts: ${Object.entries(soak.deadRows)
+    .map(([name, rows]) => `${name} ${show(rows)}`)
+    .join(', ')} dead rows, and driver rows take ${soak.driverStateMb} MB.
+
+What bounds it: in sets the database's processor time, about 0.4 ms a cycle, most of it the row versions and index entries of five
+tables. pg-boss and the Redis lock are ahead because they do less: pg-boss moves 500 jobs with three statements and asks nobody to
+prove that a job is still his; the Redis lock is one key without history, on one connection.`;
+}
+
+const cityRow = (what: string, run: RunFigures): Cell[] => [
+  what,
+  run.ratePerS,
+  percentiles(run.requestToOfferMs),
+  percentiles(run.confirmMs),
+  run.cpuMsPerRide === null ? null : `${run.cpuMsPerRide.service} + ${run.cpuMsPerRide.database}`,
+  run.cpuMsPerRide?.load,
+  run.memoryMb.service,
+];
+
+function citySection({ held, below, floor, ratio, ridesPerSecond, settings, verify }: CityFigures): string {
+  return `## City
+
+Whole rides over real HTTP and real websockets: requests at an even rate, ${show(settings.drivers)} drivers who accept at once and finish at once. The
+highest rate held for ${settings.holdS} s with p99 request→offer-on-the-device under 500 ms: **${show(ridesPerSecond)} rides/s**, ${ratio} times the floor (the same
+transitions one at a time with no service around them, the best of 4, 8, 16 and 32 connections: ${show(floor.ridesPerSecond)} rides/s over ${floor.connections}).
+\`verify\`: ${verify.violations} violations of ${show(verify.checked)} records.
+
+${table(
+  [
+    '',
+    'rides/s',
+    'request→offer p50 / p95 / p99 ms',
+    'confirm ms',
+    'CPU ms a ride, service + database',
+    'load',
+    'service MB',
+  ],
+  [...below.map((run, i) => cityRow(`${[25, 50, 80][i]} %`, run)), ...(held === null ? [] : [cityRow('held', held)])],
+)}
+
+What bounds it: the four cores, of which the load generator has one. Below the highest rate a ride costs more, because sets are
+smaller: a transaction of one costs the database about as much as one of five.`;
+}
+
+function roundSection({ cases, demand, candidatesMax }: RoundFigures): string {
+  return `## Match round
+
+From a snapshot of rides and drivers to pairs, ${candidatesMax} candidates each, positions of ${demand}; then the leases in sets of 50. The
+optimum is over all pairs of ride and driver, by a dense solver (shortest augmenting paths).
+
+${table(
+  [
+    'rides × drivers',
+    '`nearest` ms',
+    '`batch` ms',
+    'lowest–highest',
+    'leases ms',
+    'to the pickup s: `nearest`, `batch`',
+    'over the optimum',
+    'dense ms',
+    'linear-sum-assignment ms',
+  ],
+  cases.map(({ rides, drivers, nearestMs, batchMs, leaseMs, meanEtaS, overOptimum, others }) => [
+    `${show(rides)} × ${show(drivers)}`,
+    nearestMs.median,
+    batchMs.median,
+    `${batchMs.min}–${batchMs.max}`,
+    leaseMs,
+    `${meanEtaS.nearest}, ${meanEtaS.batch}`,
+    overOptimum === null ? null : `${((overOptimum - 1) * 100).toFixed(1)} %`,
+    others.dense,
+    others.linearSumAssignment,
+  ]),
+)}
+
+With three drivers to a ride \`batch\` is the optimum. With as many drivers as rides and everybody matched it isn't: the last rides need
+drivers from across the city, who are nobody's candidates. Finding them on demand gave the optimum in 10 s instead of 0.3 s. The
+service never has such a round: it looks at 500 rides at a time, and leaves those without a near driver for the next.`;
+}
+
+const herdSection = ({ leases, confirmsPerSecond, quietMs, herdMs, p99Ratio, allFreeAfterMs }: HerdFigures): string =>
+  `## Expiry herd
+
+${show(leases)} leases that end within the same second while ${confirmsPerSecond} confirms a second go on over HTTP: all free ${show(allFreeAfterMs)} ms after that second.
+Confirms' p99 is ${quietMs.map(({ p99 }) => p99).join(', ')} ms in quiet windows and ${herdMs.p99} ms in the herd's: ${p99Ratio} times the median.
+
+What bounds it: sets of 200 terms, one after another, each a transaction.`;
+
+const gatewaySection = (g: GatewayFigures): string => `## Gateway
+
+${show(g.drivers)} drivers connected to one process, each with a position every ${show(g.positionIntervalMs)} ms: ${g.cpu?.gateway ?? '–'} of a core (database ${g.cpu?.database ?? '–'}), ${show(g.memoryMb)} MB,
+${show(g.memoryKbPerDriver)} kB a driver. Offers pushed meanwhile (${g.ridesPerSecond} rides/s, by another process): p50 / p95 / p99 ${percentiles(g.requestToOfferMs)} ms from the request. All cut
+at once, each has its state again after p50 / p95 / p99 ${percentiles(g.reconnectMs)} ms, the last after ${show(g.reconnectMs.max)} ms.`;
+
+const growthSection = ({ processes, sizes }: GrowthFigures): string => `## Growth
+
+${table(
+  ['drivers', 'past offers', 'lease cycles/s in sets of 50', 'lowest–highest'],
+  sizes.map(({ drivers, history, cyclesPerSecond: { median, min, max } }) => [
+    drivers,
+    history,
+    median,
+    `${show(min)}–${show(max)}`,
+  ]),
+)}
+
+${table(
+  ['service processes', 'rides/s held', 'request→offer p50 / p95 / p99 ms', 'violations'],
+  processes.map(({ processes: count, held, verify }) => [
+    count,
+    held?.ratePerS ?? 0,
+    held === null ? null : percentiles(held.requestToOfferMs),
+    verify.violations,
+  ]),
+)}
+
+More processes carry no more here: one of them, the database and the load generator have the cores between them already.`;
+
+const idleSection = ({ drivers, seconds, alone, silent, positions, positionIntervalMs }: IdleFigures): string => {
+  const row = (what: string, { cpu, transactionsPerSecond, wakeUpsPerSecond }: IdleFigures['alone']): Cell[] => [
+    what,
+    cpu?.service,
+    cpu?.database,
+    transactionsPerSecond,
+    wakeUpsPerSecond,
+  ];
+  return `## Idle
+
+${seconds} s with nothing to do, shares of one core.
+
+${table(
+  ['', 'service', 'database', 'transactions/s', 'wake-ups/s of the service'],
+  [
+    row('nobody connected', alone),
+    row(`${show(drivers)} silent drivers`, silent),
+    row(`${show(drivers)} drivers, a position every ${show(positionIntervalMs)} ms`, positions),
+  ],
+)}`;
+};
