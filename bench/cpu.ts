@@ -6,6 +6,8 @@ const TICKS_PER_S = 100;
 interface Usage {
   readonly parent: number;
   readonly seconds: number;
+  /** Of processes that it started and that have ended since. */
+  readonly endedSeconds: number;
 }
 
 /** What a process has in memory of its own: the pages that it shares with others aren't counted. */
@@ -23,7 +25,8 @@ function usageOf(pid: number): Usage | null {
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
     // The second field is a name in parentheses, which may hold anything.
     const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
-    return { parent: Number(fields[1]), seconds: (Number(fields[11]) + Number(fields[12])) / TICKS_PER_S };
+    const ticks = (first: number): number => Number(fields[first]) + Number(fields[first + 1]);
+    return { parent: Number(fields[1]), seconds: ticks(11) / TICKS_PER_S, endedSeconds: ticks(13) / TICKS_PER_S };
   } catch {
     return null;
   }
@@ -46,7 +49,9 @@ export function cpuSeconds(pid: number): CpuSeconds | null {
   }
   const isBelow = (usage: Usage): boolean =>
     usage.parent === pid || (all.has(usage.parent) && isBelow(all.get(usage.parent)!));
-  const children = [...all.values()].filter(isBelow).reduce((sum, { seconds }) => sum + seconds, 0);
+  const children = [...all.values()]
+    .filter(isBelow)
+    .reduce((sum, { seconds, endedSeconds }) => sum + seconds + endedSeconds, 0);
   return { own: own.seconds, children };
 }
 

@@ -26,16 +26,22 @@ export async function addRegion(
 /** Drivers are the whole fleet's, so their ids carry the region. */
 export const driverId = (region: number, index: number): string => `driver-${region}-${index}`;
 
+/** In one statement, which has a deadline. */
+const DRIVERS_STEP = 50_000;
+
 /** So many drivers, available, all in one place. */
 export async function addDrivers(sql: Sql, region: number, count: number): Promise<void> {
   const prefix = driverId(region, 0).slice(0, -1);
-  await sql`insert into drivers (id, region, vehicle_class)
-    select ${prefix} || i, ${region}, 'economy' from generate_series(0, ${count - 1}::int) i`;
-  await sql`insert into driver_state (region, driver_id, status, vehicle_class, updated_at)
-    select ${region}, ${prefix} || i, 'available', 'economy', clock_timestamp() from generate_series(0, ${count - 1}::int) i`;
-  await sql`insert into driver_presence (region, driver_id, seen_at, position_at, lat, lng, cell)
-    select ${region}, ${prefix} || i, clock_timestamp(), clock_timestamp(), ${AT.lat}, ${AT.lng}, ${cellOf(AT)}::int8
-    from generate_series(0, ${count - 1}::int) i`;
+  for (let from = 0; from < count; from += DRIVERS_STEP) {
+    const to = Math.min(count, from + DRIVERS_STEP) - 1;
+    await sql`insert into drivers (id, region, vehicle_class)
+      select ${prefix} || i, ${region}, 'economy' from generate_series(${from}::int, ${to}::int) i`;
+    await sql`insert into driver_state (region, driver_id, status, vehicle_class, updated_at)
+      select ${region}, ${prefix} || i, 'available', 'economy', clock_timestamp() from generate_series(${from}::int, ${to}::int) i`;
+    await sql`insert into driver_presence (region, driver_id, seen_at, position_at, lat, lng, cell)
+      select ${region}, ${prefix} || i, clock_timestamp(), clock_timestamp(), ${AT.lat}, ${AT.lng}, ${cellOf(AT)}::int8
+      from generate_series(${from}::int, ${to}::int) i`;
+  }
 }
 
 export const newRide = (region: number, pickup: Point = AT, dropoff: Point = AT): NewRide => ({

@@ -47,7 +47,8 @@ export async function benchIdle({ drivers, seconds, say, signal }: IdleOptions):
       positionStaleMs: 2 * SILENT_MS,
       presenceGraceMs: 2 * SILENT_MS,
     };
-    await using _load = positionIntervalMs === null ? null : await openCity(service, { drivers, workers: 1, policy });
+    await using open = new AsyncDisposableStack();
+    if (positionIntervalMs !== null) open.use(await openCity(service, { drivers, workers: 1, policy }));
     await pause(SETTLE_MS, undefined, { signal });
     const idle = await measure(service, database.cold, seconds, signal);
     say(`  ${what}: ${JSON.stringify(idle)}`);

@@ -18,10 +18,10 @@ const PARTS: readonly Part[] = [
   { of: 'src/client/', imports: ['domain/'], packages: 'production' },
   { of: 'src/', imports: ['domain/', 'package.json'], packages: 'production' },
   { of: 'simulator/', imports: ['domain/', 'src/client/'], packages: 'production' },
-  // The benchmark's floor is the transitions without the service around them.
+  // The benchmark's floor is the transitions without the service around them; its rounds have the simulator's trips.
   {
     of: 'bench/',
-    imports: ['domain/', 'src/client/', 'src/leasing/', 'src/resource-leases/', 'src/database/'],
+    imports: ['domain/', 'src/client/', 'src/leasing/', 'src/resource-leases/', 'src/database/', 'simulator/demand/'],
     packages: 'development',
   },
   { of: 'scripts/', imports: [], packages: 'development' },
