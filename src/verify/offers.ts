@@ -110,8 +110,9 @@ const terms: Source = {
     ),
     ...Object.fromEntries(
       ['accepted', 'declined', 'expired', 'withdrawn', 'undeliverable'].map((status) => [
-        `heldSeconds.${status}`,
-        `case when o.status = '${status}' then extract(epoch from o.ended_at - o.granted_at)::float8 else 0 end`,
+        // Whole numbers: the sum is the same in whatever steps the offers are read.
+        `heldMicroseconds.${status}`,
+        `case when o.status = '${status}' then round(extract(epoch from o.ended_at - o.granted_at) * 1000000)::float8 else 0 end`,
       ]),
     ),
     ...Object.fromEntries(

@@ -187,7 +187,7 @@ function factsOf(tally: Tally, { hold, sweeperLag }: LeaseDurations): Facts {
     ridesEverAssigned: tally.fact('everAssigned'),
     unserved: Object.fromEntries(Object.entries(by('unserved')).filter(([, count]) => count > 0)),
     offers,
-    heldSeconds: by('heldSeconds'),
+    heldSeconds: Object.fromEntries(Object.entries(by('heldMicroseconds')).map(([end, count]) => [end, count / 1e6])),
     leasesGranted: Object.values(offers).reduce((sum, count) => sum + count, 0),
     assignments: by('assignments'),
     events: tally.fact('events'),
