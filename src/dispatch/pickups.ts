@@ -3,7 +3,6 @@
  * and finds rides a clearly better driver, each as the ride's policy says. The rides that wait come first: nobody is
  * moved while a round has something to do. Every step is judged again in the database, under the ride's lock.
  */
-import { excludedDrivers, vehicleClassesFor } from '../../domain/eligibility.ts';
 import { greatCircleM } from '../../domain/geo.ts';
 import { matchings, type WaitingRide } from '../../domain/matching.ts';
 import { judgePickup, type PickupVerdict } from '../../domain/pickup.ts';
@@ -14,7 +13,7 @@ import type { Leasing } from '../leasing/leasing.ts';
 import * as transitions from '../leasing/transitions.ts';
 import type { Metrics } from '../ops/metrics.ts';
 import type { Region, Regions } from '../regions.ts';
-import { cellsAround, exclusionsOf } from './seeking.ts';
+import { cellsAround, needsOf } from './seeking.ts';
 
 const STEP = 500;
 /** Steps of one walk along a region's rides: a region of so many drivers on their way and no more. */
@@ -111,7 +110,7 @@ const mayImprove = ({ ride, policy, distanceM }: OnPickup): boolean =>
 
 async function findBetter(deps: PickupDeps, region: Region, rides: readonly OnPickup[]): Promise<void> {
   const { sql, leasing } = deps;
-  if ((await transitions.nextRideDueInMs(sql, region.number)) === 0) return;
+  if (await transitions.isRideOverdue(sql, region.number, 0)) return;
   const travelTime = greatCircleTravelTime(region.policy);
   const seeking = rides.map((one) => seekingBetter(one, region)).filter(({ searchRadiusM }) => searchRadiusM > 0);
   if (seeking.length === 0) return;
@@ -146,17 +145,9 @@ function seekingBetter(
   { policy: { speedMps, detourFactor } }: Region,
 ): WaitingRide {
   const savedM = ((policy.betterDriverSavesMs / 1000) * speedMps) / detourFactor;
-  const own = { vehicleClass: ride.vehicle_class, acceptsLowerClass: ride.accepts_lower_class };
   return {
-    rideId: ride.ride_id,
-    pickup: { lat: ride.pickup_lat, lng: ride.pickup_lng },
-    dropoff: { lat: ride.dropoff_lat, lng: ride.dropoff_lng },
-    vehicleClasses: vehicleClassesFor(own, policy, ride.waited_ms),
-    seats: ride.seats,
-    attributes: ride.attributes,
-    excluded: excludedDrivers(exclusionsOf(ride), ride.blocked_driver_ids, policy),
+    ...needsOf(ride, policy),
     searchRadiusM: Math.max(0, distanceM! - savedM),
     places: 1,
-    queuedAtMs: ride.requested_at_ms,
   };
 }

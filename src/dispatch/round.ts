@@ -3,13 +3,7 @@
  * lease, and put back the rides that found nobody. Every step is guarded in the database, so that a round may be
  * killed at any line and two may run at once: what one leases, the other is refused.
  */
-import {
-  type DriverProfile,
-  type Exclusion,
-  excludedDrivers,
-  liftable,
-  vehicleClassesFor,
-} from '../../domain/eligibility.ts';
+import { type DriverProfile, type Exclusion, liftable } from '../../domain/eligibility.ts';
 import {
   countServable,
   matchings,
@@ -27,7 +21,7 @@ import * as transitions from '../leasing/transitions.ts';
 import type { Metrics } from '../ops/metrics.ts';
 import type { Region, Regions } from '../regions.ts';
 import type { Faults } from './faults.ts';
-import { cellsAround, exclusionsOf } from './seeking.ts';
+import { cellsAround, exclusionsOf, needsOf } from './seeking.ts';
 import type { Supply } from './supply.ts';
 
 /** Rides of one round; the rest is for the next, which follows at once. */
@@ -62,33 +56,42 @@ interface Due {
 type Found = ReadonlyMap<string, NobodyFound>;
 
 export async function runRound(deps: RoundDeps, region: Region): Promise<RoundOutcome> {
-  await deps.leasing.expire(region.number);
-  await deps.leasing.cancelNoShows(region.number);
-  const rows = await transitions.dueRides(deps.sql, region.number, ROUND_RIDES_MAX);
-  if (rows.length === 0) {
-    return { looked: 0, offered: 0, givenUp: 0, nextInMs: await transitions.nextRideDueInMs(deps.sql, region.number) };
-  }
+  const { rides: rows, next_in_ms: nextInMs } = await openRound(deps, region);
   const due = await Promise.all(
     rows.map(async (ride) => dueRide(ride, await deps.regions.policy(region.number, ride.policy_version))),
   );
+  if (due.length === 0) return { looked: 0, offered: 0, givenUp: 0, nextInMs };
   const { pairings, nobody } = await findPairings(deps, region, due);
   await deps.faults.beforeLease(region.policy.deliveryTtlMs);
   const leased = await leasePairings(deps, region, due, pairings);
   const lifted = await lift(deps, region, due, nobody);
-  const left = due.filter(({ ride }) => !leased.contested.has(ride.ride_id) && !lifted.has(ride.ride_id));
-  const givenUp = await settle(deps, region, left, nobody);
+  const left = due.filter(
+    ({ ride: { ride_id: id }, waiting }) =>
+      !leased.contested.has(id) && !lifted.has(id) && (leased.granted.get(id) ?? 0) < Math.max(waiting.places, 1),
+  );
+  const settled = await settle(deps, region, left, nobody);
   const isMore = rows.length === ROUND_RIDES_MAX || leased.contested.size + lifted.size > 0;
   return {
     looked: rows.length,
-    offered: leased.count,
-    givenUp,
-    nextInMs: isMore ? 0 : await transitions.nextRideDueInMs(deps.sql, region.number),
+    offered: [...leased.granted.values()].reduce((all, count) => all + count, 0),
+    givenUp: settled.givenUp,
+    nextInMs: isMore ? 0 : earlier(nextInMs, settled.againInMs),
   };
 }
 
+/** Mostly nothing is over, and one statement says all. */
+async function openRound({ sql, leasing }: RoundDeps, { number }: Region): Promise<transitions.OpenRound> {
+  const round = await transitions.openRound(sql, number, ROUND_RIDES_MAX);
+  if (!round.is_overdue) return round;
+  await leasing.expire(number);
+  await leasing.cancelNoShows(number);
+  return transitions.openRound(sql, number, ROUND_RIDES_MAX);
+}
+
+const earlier = (a: number | null, b: number | null): number | null =>
+  a === null || b === null ? (a ?? b) : Math.min(a, b);
+
 function dueRide(ride: transitions.DueRide, policy: Policy): Due {
-  const exclusions = exclusionsOf(ride);
-  const own = { vehicleClass: ride.vehicle_class, acceptsLowerClass: ride.accepts_lower_class };
   const search = {
     emptyRounds: ride.empty_rounds,
     liveOffers: ride.live_offers,
@@ -97,18 +100,11 @@ function dueRide(ride: transitions.DueRide, policy: Policy): Due {
   };
   const terms = { ...policy, parallelOffers: parallelOffers(policy, search) };
   const waiting = {
-    rideId: ride.ride_id,
-    pickup: { lat: ride.pickup_lat, lng: ride.pickup_lng },
-    dropoff: { lat: ride.dropoff_lat, lng: ride.dropoff_lng },
-    vehicleClasses: vehicleClassesFor(own, policy, ride.waited_ms),
-    seats: ride.seats,
-    attributes: ride.attributes,
-    excluded: excludedDrivers(exclusions, ride.blocked_driver_ids, policy),
+    ...needsOf(ride, policy),
     searchRadiusM: searchRadiusM(policy, search),
     places: ride.patience_left_ms > 0 ? openPlaces(terms, ride.live_offers, ride.offers_made) : 0,
-    queuedAtMs: ride.requested_at_ms,
   };
-  return { ride, policy: terms, exclusions, waiting };
+  return { ride, policy: terms, exclusions: exclusionsOf(ride), waiting };
 }
 
 async function findPairings(
@@ -145,20 +141,20 @@ async function findPairings(
   return { pairings, nobody: whyNobody(without, seen.drivers, context) };
 }
 
-/** Leases what was paired, under the terms of each ride. Contested: somebody else was quicker. */
+/** Leases what was paired, under the terms of each ride: how many offers each got. Contested: somebody else was quicker. */
 async function leasePairings(
   { leasing, faults }: RoundDeps,
   region: Region,
   due: readonly Due[],
   pairings: readonly Pairing[],
-): Promise<{ count: number; contested: Set<string> }> {
+): Promise<{ granted: Map<string, number>; contested: Set<string> }> {
   const byRide = new Map(due.map((one) => [one.ride.ride_id, one]));
   const byTerms = Map.groupBy(pairings, ({ rideId }) => {
     const { ride, policy } = byRide.get(rideId)!;
     return `${ride.policy_version} ${policy.parallelOffers}`;
   });
   const contested = new Set<string>();
-  let count = 0;
+  const granted = new Map<string, number>();
   for (const set of byTerms.values()) {
     const { policy, ride } = byRide.get(set[0]!.rideId)!;
     const terms = { ...policy, policyVersion: ride.policy_version };
@@ -173,10 +169,10 @@ async function leasePairings(
         : await leasing.offer(region.number, asks, terms, faults.beforeTelling);
     for (const outcome of outcomes) {
       if ('refused' in outcome) contested.add(outcome.rideId);
-      else count += 1;
+      else granted.set(outcome.rideId, (granted.get(outcome.rideId) ?? 0) + 1);
     }
   }
-  return { count, contested };
+  return { granted, contested };
 }
 
 /** Rides whom only lapsed offers keep from the drivers near them may ask those again; which. */
@@ -200,20 +196,21 @@ async function lift(
   return new Set(lifted.map(({ ride_id }) => ride_id));
 }
 
-/** Puts rides back, or gives them up; those that now hold all the offers they may are left alone by the database. */
+/** Puts rides back, or gives them up: how many, and when the first of the others is due again. */
 async function settle(
   { sql, metrics }: RoundDeps,
   region: Region,
   due: readonly Due[],
   nobody: Found,
-): Promise<number> {
+): Promise<{ givenUp: number; againInMs: number | null }> {
   let givenUp = 0;
+  let againInMs: number | null = null;
   for (const set of Map.groupBy(due, ({ ride }) => ride.policy_version).values()) {
     const { policy } = set[0]!;
     const rides = set.map(({ ride }) => ({
       rideId: ride.ride_id,
       waitMs: retryWaitMs(policy, ride.empty_rounds, ride.patience_left_ms),
-      // Of a ride with a pair nobody asks: it holds an offer, and is left alone.
+      // One that has a pair, and room for more, isn't asked why.
       reason: nobody.get(ride.ride_id) ?? 'taken',
     }));
     const settled = await transitions.settleRides(sql, region.number, rides, {
@@ -221,7 +218,8 @@ async function settle(
       rescueMs: policy.rescueMs,
       recoveryMs: policy.positionStaleMs,
     });
-    for (const { given_up, to_rescue, reason } of settled) {
+    for (const { given_up, to_rescue, reason, again_in_ms } of settled) {
+      againInMs = earlier(againInMs, again_in_ms);
       if (given_up) metrics.ridesGivenUp.inc({ reason, policy: set[0]!.ride.policy_version });
       else if (to_rescue) metrics.ridesToRescue.inc({ reason });
       else metrics.emptyLooks.inc({ reason });
@@ -230,5 +228,5 @@ async function settle(
     metrics.countTransition('give_up', 'applied', over);
     givenUp += over;
   }
-  return givenUp;
+  return { givenUp, againInMs };
 }

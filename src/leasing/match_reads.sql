@@ -1,33 +1,29 @@
--- What a round looks at: the rides that are due, those waiting longest first, and when the next one will be.
-create or replace function due_rides(p_region smallint, p_limit int)
-returns table (ride_id uuid, pickup_lat float8, pickup_lng float8, vehicle_class text, seats smallint, attributes text[],
-  accepts_lower_class boolean, policy_version int, empty_rounds int, live_offers smallint, offers_made smallint,
-  excluded_driver_ids text[], excluded_as text[], excluded_ages_ms float8[], blocked_driver_ids text[],
-  requested_at_ms float8, waited_ms float8, patience_left_ms int, dropoff_lat float8, dropoff_lng float8)
+-- What a round looks at, in one answer: whether leases or waits at the pickup are over, so that the round has to end them
+-- first; the rides that are due, those waiting longest first; and when the next one will be (null: none is queued).
+create or replace function open_round(p_region smallint, p_limit int)
+returns table (is_overdue boolean, next_in_ms int, rides json)
 language plpgsql stable as $$
 #variable_conflict use_column
 declare
   v_now timestamptz := clock_timestamp();
 begin
   return query
-  select r.id, r.pickup_lat, r.pickup_lng, r.vehicle_class, r.seats, r.attributes, r.accepts_lower_class,
-    r.policy_version, r.empty_rounds, r.live_offers, r.offers_made, r.excluded_driver_ids, r.excluded_as,
-    case when cardinality(r.excluded_at) = 0 then '{}' else array(
-      select (extract(epoch from v_now - e.at) * 1000)::float8 from unnest(r.excluded_at) with ordinality e(at, n) order by e.n) end,
-    array(select b.driver_id from rider_driver_blocks b where b.region = p_region and b.rider_id = r.rider_id),
-    extract(epoch from r.requested_at)::float8 * 1000, extract(epoch from v_now - r.requested_at)::float8 * 1000,
-    ceil(extract(epoch from r.patience_until - v_now) * 1000)::int, r.dropoff_lat, r.dropoff_lng
-  from rides r
-  where r.region = p_region and r.queue_at is not null and r.queue_at <= v_now
-  order by r.queue_at limit p_limit;
-end $$;
-
-create or replace function next_ride_due_in_ms(p_region smallint)
-returns int language plpgsql stable as $$
-begin
-  return (
-    select greatest(0, ceil(extract(epoch from r.queue_at - clock_timestamp()) * 1000))::int
-    from rides r where r.region = p_region and r.queue_at is not null order by r.queue_at limit 1);
+  select
+    coalesce(first_end(p_region) <= v_now, false),
+    (select ceil(extract(epoch from r.queue_at - v_now) * 1000)::int from rides r
+      where r.region = p_region and r.queue_at is not null and r.queue_at > v_now order by r.queue_at limit 1),
+    (select coalesce(json_agg(due), '[]') from (
+      select r.id as ride_id, r.pickup_lat, r.pickup_lng, r.vehicle_class, r.seats, r.attributes, r.accepts_lower_class,
+        r.policy_version, r.empty_rounds, r.live_offers, r.offers_made, r.excluded_driver_ids, r.excluded_as,
+        case when cardinality(r.excluded_at) = 0 then '{}' else array(
+          select (extract(epoch from v_now - e.at) * 1000)::float8 from unnest(r.excluded_at) with ordinality e(at, n) order by e.n) end as excluded_ages_ms,
+        array(select b.driver_id from rider_driver_blocks b where b.region = p_region and b.rider_id = r.rider_id) as blocked_driver_ids,
+        extract(epoch from r.requested_at)::float8 * 1000 as requested_at_ms,
+        extract(epoch from v_now - r.requested_at)::float8 * 1000 as waited_ms,
+        ceil(extract(epoch from r.patience_until - v_now) * 1000)::int as patience_left_ms, r.dropoff_lat, r.dropoff_lng
+      from rides r
+      where r.region = p_region and r.queue_at is not null and r.queue_at <= v_now
+      order by r.queue_at limit p_limit) due);
 end $$;
 
 -- Drivers of a status with a fresh position (`available`: who may be asked), in the given cells (null: anywhere in the
@@ -59,25 +55,27 @@ begin
     where p.region = p_region and p.cell = any(p_cells) and p.position_at > v_fresh_since);
 end $$;
 
+-- When the first of a region's leases, or of its waits at a pickup, is over. The first of an index: asked whether one
+-- "exists", the planner of an analysed table took any index of pending offers, and walked it.
+create or replace function first_end(p_region smallint)
+returns timestamptz language plpgsql stable as $$
+begin
+  return least(
+    (select o.due_at from offers o where o.region = p_region and o.due_at is not null order by o.due_at limit 1),
+    (select r.no_show_at from rides r where r.region = p_region and r.no_show_at is not null order by r.no_show_at limit 1));
+end $$;
+
+-- Whether a ride has been due for longer than p_by_ms, or a lease over, which hides its driver and its ride.
 create or replace function is_ride_overdue(p_region smallint, p_by_ms int)
 returns boolean language plpgsql stable as $$
 begin
-  return (
-    select exists (select from (
-        select r.queue_at from rides r where r.region = p_region and r.queue_at is not null order by r.queue_at limit 1) first
-      where first.queue_at < clock_timestamp() - make_interval(secs => p_by_ms / 1000.0))
-    -- A lease that is over hides its driver and its ride.
-    or exists (select from (
-        select o.due_at from offers o where o.region = p_region and o.due_at is not null order by o.due_at limit 1) first
-      where first.due_at < clock_timestamp() - make_interval(secs => p_by_ms / 1000.0)));
+  return coalesce(clock_timestamp() - make_interval(secs => p_by_ms / 1000.0) >= least(first_end(p_region),
+    (select r.queue_at from rides r where r.region = p_region and r.queue_at is not null order by r.queue_at limit 1)), false);
 end $$;
 
 -- One look at all regions, however many there are: a sweep mostly finds nothing to do.
 create or replace function overdue_regions()
 returns setof smallint language plpgsql stable as $$
 begin
-  return query
-  select g.number from regions g
-  where exists (select from offers o where o.region = g.number and o.due_at is not null and o.due_at <= clock_timestamp())
-    or exists (select from rides r where r.region = g.number and r.no_show_at is not null and r.no_show_at <= clock_timestamp());
+  return query select g.number from regions g where first_end(g.number) <= clock_timestamp();
 end $$;

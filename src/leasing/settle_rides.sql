@@ -4,7 +4,7 @@
 -- p_recovery_ms (the positions' table is lost in a crash) nobody's patience ends.
 create or replace function settle_rides(
   p_region smallint, p_ride_ids uuid[], p_wait_ms int[], p_reasons text[], p_offers_max int, p_rescue_ms int, p_recovery_ms int)
-returns table (ride_id uuid, given_up boolean, to_rescue boolean, reason text)
+returns table (ride_id uuid, given_up boolean, to_rescue boolean, reason text, again_in_ms int)
 language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -47,12 +47,12 @@ begin
       event_seq = r.event_seq + (d.over or d.to_rescue)::int, version = r.version + 1, updated_at = d.at
     from due d
     where r.region = p_region and r.id = d.id and r.status = 'searching' and (not d.over or r.live_offers = 0)
-    returning r.id, d.over, d.to_rescue, r.event_seq, d.at, d.reason
+    returning r.id, d.over, d.to_rescue, r.event_seq, d.at, d.reason, r.queue_at
   ),
   told as (
     insert into ride_events (region, ride_id, seq, type, at, reason)
     select p_region, s.id, s.event_seq, case when s.over then 'no_drivers_available' else 'rescue_needed' end, s.at, s.reason
     from settled s where s.over or s.to_rescue
   )
-  select s.id, s.over, s.to_rescue, s.reason from settled s;
+  select s.id, s.over, s.to_rescue, s.reason, ceil(extract(epoch from s.queue_at - s.at) * 1000)::int from settled s;
 end $$;

@@ -457,14 +457,23 @@ export const liftExclusions = async (
 ): Promise<{ ride_id: string; lifted: number }[]> =>
   sql`select ride_id, lifted from lift_exclusions(${region}::smallint, ${rideIds as string[]}::uuid[])`;
 
+export interface SettledRide {
+  readonly ride_id: string;
+  readonly given_up: boolean;
+  readonly to_rescue: boolean;
+  readonly reason: string;
+  /** When it is due again; null: its search is over. */
+  readonly again_in_ms: number | null;
+}
+
 /** Later again after `waitMs`, for the `reason` that nobody was found; or given up when patience or offers have run out. Never waits. */
 export async function settleRides(
   sql: Sql,
   region: number,
   rides: readonly { rideId: string; waitMs: number; reason: string }[],
   terms: { offersMax: number; rescueMs: number; recoveryMs: number },
-): Promise<{ ride_id: string; given_up: boolean; to_rescue: boolean; reason: string }[]> {
-  return sql`select ride_id, given_up, to_rescue, reason from settle_rides(${region}::smallint,
+): Promise<SettledRide[]> {
+  return sql`select * from settle_rides(${region}::smallint,
     ${rides.map((r) => r.rideId)}::uuid[], ${rides.map((r) => r.waitMs)}::int[], ${rides.map((r) => r.reason)}::text[],
     ${terms.offersMax}::int, ${terms.rescueMs}::int, ${terms.recoveryMs}::int)`;
 }
@@ -546,13 +555,18 @@ export interface DueRide {
   readonly patience_left_ms: number;
 }
 
-export const dueRides = async (sql: Sql, region: number, limit: number): Promise<DueRide[]> =>
-  sql<DueRide[]>`select * from due_rides(${region}::smallint, ${limit}::int)`;
+export interface OpenRound {
+  /** Leases, or waits at the pickup, are over, and nobody has ended them yet. */
+  readonly is_overdue: boolean;
+  /** When the next ride that isn't due yet will be; null: there is none. */
+  readonly next_in_ms: number | null;
+  /** Those waiting longest first, `limit` at most. */
+  readonly rides: readonly DueRide[];
+}
 
-/** How long until the next queued ride is due; null when none is queued. */
-export async function nextRideDueInMs(sql: Sql, region: number): Promise<number | null> {
-  const [row] = await sql<{ ms: number | null }[]>`select next_ride_due_in_ms(${region}::smallint) as ms`;
-  return row!.ms;
+export async function openRound(sql: Sql, region: number, limit: number): Promise<OpenRound> {
+  const [round] = await sql<OpenRound[]>`select * from open_round(${region}::smallint, ${limit}::int)`;
+  return round!;
 }
 
 const NONE: readonly string[] = [];

@@ -66,7 +66,8 @@ test('a rider and a driver who are kept apart aren’t brought together, by nobo
 test('a round that has read a ride before its driver gave it back doesn’t lease him again', async () => {
   await using town = await openTown(1);
   const rideId = await town.ask();
-  const [seen] = await transitions.dueRides(town.sql, town.region, 1);
+  const { rides } = await transitions.openRound(town.sql, town.region, 1);
+  const [seen] = rides;
   const term = await lease(town.sql, town.region, rideId, 'd1');
   await transitions.confirmOffers(town.sql, town.region, [term], true);
   const back = { rideId, driverId: 'd1', reason: 'flat_tyre' };

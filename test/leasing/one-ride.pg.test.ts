@@ -40,7 +40,7 @@ test('a lapsed offer sends the ride back to the queue at once, without that driv
   const over = await t.expireLeases(sql, region, t.FROM_THE_FIRST, 10);
   expect(over).toMatchObject([{ offer_id: term.offerId, ended_as: 'undeliverable' }]);
   expect(await city.ride(rideId!)).toMatchObject({ status: 'searching', live_offers: 0, excluded_driver_ids: ['d1'] });
-  expect((await t.dueRides(sql, region, 10)).map((ride) => ride.ride_id)).toEqual([rideId]);
+  expect((await t.openRound(sql, region, 10)).rides.map((ride) => ride.ride_id)).toEqual([rideId]);
   expect(await city.driver('d1')).toMatchObject({ status: 'available' });
 });
 
@@ -54,13 +54,14 @@ test('a ride that found nobody is looked at again later, and given up when its p
       rescueMs: 0,
       recoveryMs,
     });
-  expect(await settle(0)).toMatchObject([{ ride_id: rideId, given_up: false }]);
-  expect(await t.dueRides(sql, region, 10)).toEqual([]);
-  expect(await t.nextRideDueInMs(sql, region)).toBeGreaterThan(4_000);
+  expect(await settle(0)).toMatchObject([{ ride_id: rideId, given_up: false, again_in_ms: 5_000 }]);
+  const round = await t.openRound(sql, region, 10);
+  expect(round).toMatchObject({ is_overdue: false, rides: [] });
+  expect(round.next_in_ms).toBeGreaterThan(4_000);
   await sql`update rides set patience_until = clock_timestamp() - interval '1 second', queue_at = clock_timestamp()`;
   // Positions may just have been lost: patience stands still until drivers had time to send them again.
   expect(await settle(60_000)).toMatchObject([{ ride_id: rideId, given_up: false }]);
-  expect(await settle(0)).toMatchObject([{ ride_id: rideId, given_up: true }]);
+  expect(await settle(0)).toMatchObject([{ ride_id: rideId, given_up: true, again_in_ms: null }]);
   expect(await city.ride(rideId!)).toMatchObject({ status: 'no_drivers_available', queue_at: null });
   expect(await city.events(rideId!)).toEqual(['ride_requested', 'no_drivers_available']);
   expect(await settle(0)).toEqual([]);

@@ -229,12 +229,18 @@ async function runLookups({ sql, region, watch }: Bench): Promise<void> {
   const indexesOf = async (name: string, work: () => Promise<unknown>): Promise<string[]> =>
     Object.keys((await watch(name, work)).scans).sort();
 
-  expect(await indexesOf('dueRides', () => t.dueRides(sql, region, 50))).toEqual([BLOCKS, 'rides_queue']);
-  expect(await indexesOf('nextRideDueInMs', () => t.nextRideDueInMs(sql, region))).toEqual(['rides_queue']);
-  expect(await indexesOf('isRideOverdue', () => t.isRideOverdue(sql, region, 60_000))).toEqual([
+  expect(await indexesOf('openRound', () => t.openRound(sql, region, 50))).toEqual([
     'offers_due',
+    BLOCKS,
+    'rides_no_show',
     'rides_queue',
   ]);
+  expect(await indexesOf('isRideOverdue', () => t.isRideOverdue(sql, region, 60_000))).toEqual([
+    'offers_due',
+    'rides_no_show',
+    'rides_queue',
+  ]);
+  expect(await indexesOf('overdueRegions', () => t.overdueRegions(sql))).toEqual(['offers_due', 'rides_no_show']);
   expect(await indexesOf('expireLeases', () => t.expireLeases(sql, region, t.FROM_THE_FIRST, 50))).toEqual([
     'offers_due',
   ]);

@@ -137,7 +137,7 @@ describe('one after the other', () => {
     await confirm(await lease(sql, region, rideId!, driver));
     const ask = { rideId: rideId!, driverId: driver, reason: 'test' };
     await transitions.unassignRides(sql, region, [ask], true);
-    const due = (await transitions.dueRides(sql, region, 500)).find((ride) => ride.ride_id === rideId);
+    const due = (await transitions.openRound(sql, region, 500)).rides.find((ride) => ride.ride_id === rideId);
     // What a match round goes by.
     expect(due!.excluded_driver_ids).toEqual([driver]);
   });
