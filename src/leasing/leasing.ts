@@ -7,7 +7,8 @@ import type { RefusalCode } from '../../domain/refusals.ts';
 import type { Database } from '../database/connection.ts';
 import type { DriverNotice, OfferMessage } from '../gateway/notices.ts';
 import type { Metrics, TransitionName } from '../ops/metrics.ts';
-import { GroupCommit, type Refusable } from './group-commit.ts';
+import { Admission } from './admission.ts';
+import { GroupCommit, OverloadedError, type Refusable } from './group-commit.ts';
 import { newId, newLeaseToken } from './ids.ts';
 import * as transitions from './transitions.ts';
 
@@ -85,6 +86,14 @@ export function createLeasing({ hot }: Pick<Database, 'hot'>, metrics: Metrics, 
       })),
     effects.wake,
   );
+
+  const admission = new Admission(hot);
+  /** Rejects with OverloadedError while the region's rides wait too long already. */
+  async function request(region: number, ride: transitions.NewRide): Promise<transitions.CreatedRide> {
+    if (await admission.admits(region)) return requests.submit(region, ride);
+    metrics.countTransition('request', 'overloaded');
+    throw new OverloadedError('too many rides wait for a match round');
+  }
 
   const receipts = lane('received', claimKey, (region, claims: transitions.TermClaim[], wait) =>
     transitions.receiveOffers(hot, region, claims, wait),
@@ -418,7 +427,7 @@ export function createLeasing({ hot }: Pick<Database, 'hot'>, metrics: Metrics, 
   }
 
   return {
-    request: (region: number, ride: transitions.NewRide) => requests.submit(region, ride),
+    request,
     offer,
     offerOne,
     offerOnce,

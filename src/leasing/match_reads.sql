@@ -79,3 +79,14 @@ returns setof smallint language plpgsql stable as $$
 begin
   return query select g.number from regions g where first_end(g.number) <= clock_timestamp();
 end $$;
+
+-- How many rides, up to p_limit, have been due for longer than p_by_ms.
+create or replace function overdue_rides(p_region smallint, p_by_ms int, p_limit int)
+returns int language plpgsql stable as $$
+declare
+  v_since timestamptz := clock_timestamp() - make_interval(secs => p_by_ms / 1000.0);
+begin
+  return (select count(*) from (
+    select from rides r where r.region = p_region and r.queue_at is not null and r.queue_at <= v_since
+    order by r.queue_at limit p_limit) overdue);
+end $$;

@@ -604,6 +604,14 @@ export async function isRideOverdue(sql: Sql, region: number, byMs: number): Pro
   return row!.overdue;
 }
 
+/** How many rides, up to `limit`, have been due for longer than `byMs`. */
+export async function overdueRides(sql: Sql, region: number, byMs: number, limit: number): Promise<number> {
+  const [row] = await sql<
+    { rides: number }[]
+  >`select overdue_rides(${region}::smallint, ${byMs}::int, ${limit}::int) as rides`;
+  return row!.rides;
+}
+
 /** Drops up to `limit` idempotency keys that are older than a day; returns how many. */
 export async function dropOldKeys(sql: Sql, region: number, limit: number): Promise<number> {
   const [row] = await sql<{ dropped: number }[]>`select drop_old_keys(${region}::smallint, ${limit}::int) as dropped`;
