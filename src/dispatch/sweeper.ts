@@ -10,14 +10,15 @@ import * as transitions from '../leasing/transitions.ts';
 import type { Logger } from '../ops/log.ts';
 import type { Metrics } from '../ops/metrics.ts';
 import type { Regions } from '../regions.ts';
-import { watchPickups } from './pickups.ts';
 import { dropStaleTickets, sweepLeases } from '../resource-leases/transitions.ts';
+import { watchPickups } from './pickups.ts';
 
-export const SWEEP_MS = 400;
+/** A sweep comes when the next lease is over, but no sooner than this, and no later: leases are granted meanwhile. */
+const SWEEP_MS = { least: 50, most: 1_000 };
 const DRIVERS_STEP = 2_000;
 /** Steps of one walk along a region's drivers: a region of so many drivers and no more. */
 const DRIVER_STEPS_MAX = 1_000;
-const RESOURCES_EVERY_MS = 1_000;
+const RESOURCES_EVERY_MS = 2_000;
 const RESOURCES_STEP = 500;
 /** What expires at once beyond this is for the next sweep. */
 const RESOURCE_STEPS_MAX = 40;
@@ -43,12 +44,16 @@ export function startSweeper(deps: SweeperDeps): () => Promise<void> {
   let resourcesAtMs = -Infinity;
   let keysAtMs = -Infinity;
 
-  const run = async (): Promise<void> => {
-    const overdue = await transitions.overdueRegions(deps.sql);
-    for (const region of await deps.regions.all()) {
-      if (isStopped) return;
+  /** Returns when to sweep again. */
+  const run = async (): Promise<number> => {
+    const regions = await deps.regions.all();
+    // What is granted after this look isn't over before the next.
+    const withinMs = Math.min(SWEEP_MS.most, ...regions.map(({ policy }) => policy.deliveryTtlMs));
+    const ending = await transitions.endingRegions(deps.sql, withinMs);
+    for (const region of regions) {
+      if (isStopped) return withinMs;
       const { number, policy } = region;
-      if (overdue.has(number)) {
+      if (ending.get(number) === 0) {
         await deps.leasing.expire(number);
         await deps.leasing.cancelNoShows(number);
       }
@@ -63,18 +68,22 @@ export function startSweeper(deps: SweeperDeps): () => Promise<void> {
       keysAtMs = performance.now();
       await dropStaleTickets(deps.sql, KEYS_STEP);
       await dropDoneWork(deps.sql);
-      for (const { number } of await deps.regions.all()) await dropOldKeys(deps.sql, number);
+      for (const { number } of regions) await dropOldKeys(deps.sql, number);
     }
+    return Math.max(SWEEP_MS.least, Math.min(withinMs, ...ending.values()));
   };
 
   const loop = (): void => {
     sweep = run()
-      .catch((error: unknown) => deps.log.warn({ err: error }, 'a sweep failed'))
-      .finally(() => {
-        if (!isStopped) timer = setTimeout(loop, SWEEP_MS);
+      .catch((error: unknown) => {
+        deps.log.warn({ err: error }, 'a sweep failed');
+        return SWEEP_MS.most;
+      })
+      .then((inMs) => {
+        if (!isStopped) timer = setTimeout(loop, inMs);
       });
   };
-  timer = setTimeout(loop, SWEEP_MS);
+  timer = setTimeout(loop, SWEEP_MS.least);
 
   return async () => {
     isStopped = true;

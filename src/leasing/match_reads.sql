@@ -73,11 +73,15 @@ begin
     (select r.queue_at from rides r where r.region = p_region and r.queue_at is not null order by r.queue_at limit 1)), false);
 end $$;
 
--- One look at all regions, however many there are: a sweep mostly finds nothing to do.
-create or replace function overdue_regions()
-returns setof smallint language plpgsql stable as $$
+-- One look at all regions, however many there are: those in which something is over within p_within_ms, and when (0: it
+-- is). A sweep mostly finds nothing to do.
+create or replace function ending_regions(p_within_ms int)
+returns table (number smallint, in_ms int) language plpgsql stable as $$
 begin
-  return query select g.number from regions g where first_end(g.number) <= clock_timestamp();
+  return query
+  select e.number, greatest(0, ceil(extract(epoch from e.first - clock_timestamp()) * 1000))::int
+  from (select g.number, first_end(g.number) as first from regions g) e
+  where e.first <= clock_timestamp() + make_interval(secs => p_within_ms / 1000.0);
 end $$;
 
 -- How many rides, up to p_limit, have been due for longer than p_by_ms.

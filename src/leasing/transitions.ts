@@ -435,10 +435,10 @@ export const replaceStalled = async (
   sql`select ride_id, driver_id from replace_stalled(${region}::smallint, ${pickups.map((p) => p.rideId)}::uuid[],
     ${pickups.map((p) => p.offerId)}::uuid[])`;
 
-/** Regions in which a lease is over, or a rider is too late, and no round has seen to it yet. */
-export async function overdueRegions(sql: Sql): Promise<ReadonlySet<number>> {
-  const rows = await sql<{ number: number }[]>`select number from overdue_regions() number`;
-  return new Set(rows.map(({ number }) => number));
+/** Regions in which a lease, or a wait at a pickup, is over within `withinMs`, and in how many ms the first is; 0: now. */
+export async function endingRegions(sql: Sql, withinMs: number): Promise<ReadonlyMap<number, number>> {
+  const rows = await sql<{ number: number; in_ms: number }[]>`select * from ending_regions(${withinMs}::int)`;
+  return new Map(rows.map(({ number, in_ms }) => [number, in_ms]));
 }
 
 /** Cancels up to `limit` rides whose riders didn't come in time; each with the driver who waited. Never waits. */

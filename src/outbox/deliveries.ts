@@ -24,7 +24,7 @@ interface Endpoint {
   readonly secret: string;
 }
 
-const IDLE_MS = 1_000;
+const IDLE_MS = 2_000;
 /** Deliveries to one endpoint under way at the same time: of so many rides, one event each. */
 const AT_ONCE = 16;
 const DELIVERY_DEADLINE_MS = 10_000;

@@ -240,7 +240,7 @@ async function runLookups({ sql, region, watch }: Bench): Promise<void> {
     'rides_no_show',
     'rides_queue',
   ]);
-  expect(await indexesOf('overdueRegions', () => t.overdueRegions(sql))).toEqual(['offers_due', 'rides_no_show']);
+  expect(await indexesOf('endingRegions', () => t.endingRegions(sql, 1_000))).toEqual(['offers_due', 'rides_no_show']);
   expect(await indexesOf('expireLeases', () => t.expireLeases(sql, region, t.FROM_THE_FIRST, 50))).toEqual([
     'offers_due',
   ]);
