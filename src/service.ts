@@ -13,6 +13,7 @@ import { openWakeups } from './dispatch/wakeups.ts';
 import { openFanout, type FanoutKind } from './gateway/fanout.ts';
 import { Gateway } from './gateway/gateway.ts';
 import { createLeasing } from './leasing/leasing.ts';
+import { watchEpochs } from './ops/epochs.ts';
 import { createReadiness, databaseCheck } from './ops/health.ts';
 import type { Logger } from './ops/log.ts';
 import { createMetrics } from './ops/metrics.ts';
@@ -105,6 +106,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     ? new Gateway({ database, authenticator, regions, leasing, positions, metrics, fanout, log })
     : null;
 
+  const stopWatchingEpochs = watchEpochs({ sql: database.cold, metrics, log });
   const singletons = startSingletons({ databaseUrl, secret: options.authSecret, sql: database.cold, metrics, log });
   const outbox = roles.has('outbox')
     ? startOutbox({ sql: database.hot, work: resourceLeases.work, regions, redisUrl, singletons, metrics, log })
@@ -133,7 +135,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     url,
     drain: async () => {
       isDraining = true;
-      await Promise.all([parts.matcher?.stop(), singletons.stop(), outbox.stop()]);
+      await Promise.all([parts.matcher?.stop(), singletons.stop(), outbox.stop(), stopWatchingEpochs()]);
       await gateway?.stop();
       await resourceLeases.close();
       // Redis may be away, and its clients then wait for it: what can't be closed in time is left to the process's end.

@@ -599,6 +599,18 @@ export const workItems = pgTable(
   ],
 );
 
+/**
+ * The database's lives: a new one begins when it is promoted or restored, so that no fence is handed out twice. A fence is
+ * its epoch's number times 2^32 and a count.
+ */
+export const epochs = pgTable('epochs', {
+  number: integer('number').primaryKey(),
+  systemIdentifier: bigint('system_identifier', { mode: 'bigint' }).notNull(),
+  /** The first eight characters of its WAL files' names. */
+  timeline: text('timeline').notNull(),
+  since: moment('since').notNull(),
+});
+
 /** How far a region's events have been published; the fence is the last publisher's. */
 export const outboxCursors = pgTable('outbox_cursors', {
   region: smallint('region').primaryKey(),

@@ -14,6 +14,7 @@ language plpgsql as $$
 declare
   v_rides uuid[] := lock_rides(p_region, p_ride_ids, p_wait);
   v_drivers text[] := lock_drivers(p_region, p_driver_ids, p_wait);
+  v_floor bigint := fence_floor();
   v_now timestamptz := clock_timestamp();
 begin
   return query
@@ -49,7 +50,7 @@ begin
       status = 'leased', leased_to_ride_id = f.ride_id, offer_id = f.offer_id, lease_token = f.token,
       lease_granted_at = f.at, lease_received_at = null,
       lease_expires_at = f.at + make_interval(secs => p_delivery_ttl_ms / 1000.0),
-      fence = d.fence + 1, version = d.version + 1, updated_at = f.at
+      fence = greatest(d.fence, v_floor) + 1, version = d.version + 1, updated_at = f.at
     from fitting f
     where d.region = p_region and d.driver_id = f.driver_id and d.status = 'available' and f.place <= f.room
     returning f.ord, f.ride_id, f.place, f.search_try, d.driver_id, d.offer_id, f.token, f.pickup_eta_s, d.fence, f.at, d.lease_expires_at

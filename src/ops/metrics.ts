@@ -89,6 +89,11 @@ export function createMetrics() {
       help: 'Exclusions for lapsed offers that were lifted because a ride found nobody else.',
       registers,
     }),
+    epoch: new Gauge({
+      name: 'cabrank_database_epoch',
+      help: 'How often the database has been promoted or restored; fences of different epochs never meet.',
+      registers,
+    }),
     leaderships: new Counter({
       name: 'cabrank_leaderships_total',
       help: 'Elections of this process to a job that one process does, by job.',

@@ -26,7 +26,7 @@ begin
     if v_verdict = 'free' then
       perform end_terms(v_taken, v_now);
       update resource_leases l set
-        fence = l.fence + 1, status = 'active', holder = p_holders[v_ask],
+        fence = greatest(l.fence, fence_floor()) + 1, status = 'active', holder = p_holders[v_ask],
         token_hash = sha256(convert_to(p_tokens[v_ask], 'UTF8')),
         granted_at = t.at, renewed_at = null, renewals = 0, ends_at = t.ends_at, due_at = t.ends_at,
         free_at = t.ends_at + after_ms(greatest(p_grace_ms[v_ask], p_lock_delay_ms[v_ask], 0)),

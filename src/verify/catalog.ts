@@ -27,7 +27,7 @@ export const invariants = [
     title: 'No two lease terms of one driver overlap in time; fences rise by exactly one per grant',
     checks: {
       I2a: 'the terms of a driver, in the order of their fences, never overlap',
-      I2b: 'the fences of a driver are 1, 2, 3, … without a gap or a repeat',
+      I2b: 'the fences of a driver are 1, 2, 3, … in each epoch, without a gap or a repeat',
       I2c: "a driver's fence is that of the last term",
     },
   },
@@ -91,7 +91,7 @@ export const invariants = [
     title: 'A resource has one holder at a time, and the history keeps every term',
     checks: {
       I8a: 'the terms of a resource, in the order of their fences, never overlap',
-      I8b: 'the fences of a resource are 1, 2, 3, … without a gap or a repeat, up to its own',
+      I8b: 'the fences of a resource are 1, 2, 3, … in each epoch, without a gap or a repeat, up to its own',
       I8c: 'a term was renewed and confirmed within itself',
       I8d: 'a resource’s last end is that of its last term',
     },

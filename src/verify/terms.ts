@@ -32,6 +32,16 @@ export interface Run {
 
 const micros = (time: string): string => `(extract(epoch from ${time}) * 1000000)::float8`;
 
+/** Of fences: the next of the same epoch, or the first of a later one, which began when the database was promoted or restored. */
+export const follow = (fence: string, next: string): string =>
+  `(${next} = ${fence} + 1 or (${isFirst(next)} and ${next} >> 32 > ${fence} >> 32))`;
+/** The first of its epoch. */
+const isFirst = (fence: string): string => `${fence} & 4294967295 = 1`;
+
+const EPOCH = 2 ** 32;
+const comesNext = (fence: number, next: number): boolean =>
+  next === fence + 1 || (next % EPOCH === 1 && Math.floor(next / EPOCH) > Math.floor(fence / EPOCH));
+
 /** An acceptance whose assignment is missing holds nobody; that it is missing is found elsewhere (I3a). */
 const runsSql = `
 with term as (
@@ -42,7 +52,7 @@ with term as (
     select offer_id, case when count(ended_at) = count(*) then max(ended_at) end as ended_at
     from assignments where ${inRange('offer_id', 'uuid')} group by offer_id) a on a.offer_id = o.id),
 marked as (
-  select *, (lag(fence) over w = fence - 1 and lag(free_at) over w <= granted_at
+  select *, (${follow('lag(fence) over w', 'fence')} and lag(free_at) over w <= granted_at
     and lag(ended_at) over w <= granted_at) is not true as is_start
   from term window w as (partition by driver_id order by fence, id)),
 numbered as (
@@ -118,7 +128,7 @@ export class Chains {
 
 /** Whether `next` goes on where `run` ends, without fault. */
 const follows = (run: Run, next: Run): boolean =>
-  next.firstFence === run.lastFence + 1 &&
+  comesNext(run.lastFence, next.firstFence) &&
   run.lastEndedAt !== null &&
   run.lastFreeAt !== null &&
   next.firstGrantedAt >= Math.max(run.lastEndedAt, run.lastFreeAt);
@@ -140,9 +150,9 @@ function judge(
   mustReach: number,
   report: (check: Break['check'], example: string) => void,
 ): void {
-  const expected = (last?.lastFence ?? 0) + 1;
-  if (run.firstFence < expected || (run.firstFence > expected && expected <= mustReach)) {
-    report('I2b', `fence ${run.firstFence} comes after fence ${expected - 1}`);
+  const fence = last?.lastFence ?? 0;
+  if (!comesNext(fence, run.firstFence) && (run.firstFence <= fence || fence < mustReach)) {
+    report('I2b', `fence ${run.firstFence} comes after fence ${fence}`);
   }
   if (last === null) return;
   const isOverlap = (endedAt: number | null): boolean =>
