@@ -101,9 +101,88 @@ export const invariants = [
 type ChecksOf<T> = T extends { checks: infer C } ? keyof C : never;
 export type CheckId = ChecksOf<(typeof invariants)[number]>;
 
+/** What must hold between a history and the records: what was answered is what is there. */
+export const historyInvariants = [
+  {
+    number: 1,
+    title: 'The history is whole: each line of its format, from its run to its end, and no secret in it',
+    checks: {
+      H1a: 'each line is of the format, and none is cut off',
+      H1b: 'the run comes first, the end last, and all times lie between them',
+      H1c: 'ids are unique, and a repetition asks the same as the earlier ask that it names',
+      H1d: 'no line shows a token',
+    },
+  },
+  {
+    number: 2,
+    title: 'What was acknowledged is there for ever',
+    checks: {
+      H2a: 'each acknowledged confirm has its acceptance and assignment, with that driver, ride, fence and token',
+      H2b: 'each acknowledged decline, release and receipt happened to that term, by that token',
+      H2c: 'each acknowledged request and lease has its ride and its offer, as they were told',
+      H2d: 'each acknowledged cancellation and step of a trip happened, by whom it was asked',
+    },
+  },
+  {
+    number: 3,
+    title: 'No means never',
+    checks: {
+      H3a: 'nothing that a term refused for good was done by that token',
+      H3b: 'no ride was cancelled that could no longer be, or made by a refused request',
+    },
+  },
+  {
+    number: 4,
+    title: 'Asked again, it is answered as the first time',
+    checks: {
+      H4a: 'no two answers to a confirm, decline, release or cancellation disagree',
+      H4b: 'an Idempotency-Key leads to one ride or offer, whoever asks how often',
+      H4c: 'no receipt was granted after it had been refused for good',
+    },
+  },
+  {
+    number: 5,
+    title: 'Nothing happened that nobody asked for',
+    checks: {
+      H5a: 'each acceptance, decline and release was asked for, with the token of its term',
+      H5b: 'each ride, cancellation and step of a trip was asked for, by whose it is',
+    },
+  },
+  {
+    number: 6,
+    title: 'In time, by the database’s clock',
+    checks: {
+      H6a: 'no confirm was acknowledged that was asked for only after its term’s end',
+      H6b: 'each lapsed term was freed within a sweep, and what the faults took',
+    },
+  },
+  {
+    number: 7,
+    title: 'A device is shown what is its own, and the newest last',
+    checks: {
+      H7a: 'what a device was shown is its driver’s, with that fence and token, and assigned if it says so',
+      H7b: 'each offer that was received or accepted had reached its driver, or its holder',
+      H7c: 'no device was shown an older offer as new after a newer one',
+    },
+  },
+  {
+    number: 8,
+    title: 'When all is healed and the load is over, nothing is left',
+    checks: {
+      H8a: 'no offer is pending',
+      H8b: 'no ride is searching past its patience',
+      H8c: 'no driver is leased',
+    },
+  },
+] as const satisfies readonly Invariant[];
+export type HistoryCheckId = ChecksOf<(typeof historyInvariants)[number]>;
+
+const titlesOf = (of: readonly Invariant[]): Record<string, string> =>
+  Object.assign({}, ...of.map(({ checks }) => checks)) as Record<string, string>;
+
 /** Every check with its title, in order. */
-export const checkTitles = Object.assign({}, ...invariants.map(({ checks }) => checks)) as Readonly<
-  Record<CheckId, string>
->;
+export const checkTitles = titlesOf(invariants) as Readonly<Record<CheckId, string>>;
+export const historyCheckTitles = titlesOf(historyInvariants) as Readonly<Record<HistoryCheckId, string>>;
 
 export const checkIds = Object.keys(checkTitles) as CheckId[];
+export const historyCheckIds = Object.keys(historyCheckTitles) as HistoryCheckId[];

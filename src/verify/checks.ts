@@ -3,7 +3,7 @@
  * and so under one snapshot: a transition is committed as a whole, so a single statement never sees half of it, and
  * a database in use gives no false alarm.
  */
-import { checkIds, type CheckId } from './catalog.ts';
+import type { CheckId } from './catalog.ts';
 import { paramsOf, type Params, type Range, type Reader } from './reader.ts';
 
 const EXAMPLES_MAX = 5;
@@ -35,21 +35,29 @@ export interface CheckTally {
 }
 
 /** What was counted so far, over all steps. */
-export class Tally {
-  readonly checks = new Map<CheckId, CheckTally>(
-    checkIds.map((id) => [id, { checked: 0, violations: 0, examples: [] }]),
-  );
+export class Tally<Id extends string = CheckId> {
+  readonly checks: ReadonlyMap<Id, CheckTally>;
   readonly facts = new Map<string, number>();
+
+  constructor(ids: readonly Id[]) {
+    this.checks = new Map(ids.map((id) => [id, { checked: 0, violations: 0, examples: [] }]));
+  }
 
   get checked(): number {
     return [...this.checks.values()].reduce((sum, { checked }) => sum + checked, 0);
   }
 
-  count(id: CheckId, checked: number, violations: number, examples: readonly string[]): void {
+  count(id: Id, checked: number, violations: number, examples: readonly string[]): void {
     const tally = this.checks.get(id)!;
     tally.checked += checked;
     tally.violations += violations;
     tally.examples.push(...examples.slice(0, EXAMPLES_MAX - tally.examples.length));
+  }
+
+  /** Counts one thing that was looked at. */
+  judge(id: Id, holds: boolean, example: () => string): void {
+    if (holds) this.count(id, 1, 0, []);
+    else this.count(id, 1, 1, [example()]);
   }
 
   addFact(name: string, count: number): void {

@@ -19,8 +19,9 @@ const FIRST_STEP_ROWS = 2_000;
  * - `database_unreachable`: nobody answers, or the connection was lost
  * - `not_migrated`: the tables aren't there
  * - `step_too_slow`: one statement took longer than 15 s
+ * - `region_not_found`: the database isn't that of the history
  */
-export type VerifyErrorCode = 'database_unreachable' | 'not_migrated' | 'step_too_slow';
+export type VerifyErrorCode = 'database_unreachable' | 'not_migrated' | 'step_too_slow' | 'region_not_found';
 
 export class VerifyError extends Error {
   override readonly name = 'VerifyError';

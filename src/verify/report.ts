@@ -1,20 +1,42 @@
 /** A verification as text for a terminal: each check with what it counted, what was found wrong, and one last line. */
-import { invariants } from './catalog.ts';
+import { historyInvariants, invariants, type Invariant } from './catalog.ts';
+import { isTooTame, type HistoryVerification } from './history/check.ts';
 import type { CheckResult, Verification } from './verify.ts';
 
 const grouped = new Intl.NumberFormat('en-US');
 const NUMBER_WIDTH = 14;
 
 export function formatVerification(verification: Verification): string {
-  const results = new Map<string, CheckResult>(verification.invariants.map((result) => [result.id, result]));
-  const lines = invariants.flatMap(({ number, title, checks }) => [
-    `${number}. ${title}`,
-    ...Object.keys(checks).flatMap((id) => formatCheck(results.get(id)!)),
-  ]);
+  const lines = formatChecks(invariants, verification.invariants);
   return [...lines, ...formatFacts(verification), lastLine(verification)].join('\n');
 }
 
-function formatCheck({ id, title, checked, violations, examples }: CheckResult): string[] {
+export function formatHistory(history: HistoryVerification): string {
+  const { run, wildness, unjudged, demands, checked, violations } = history;
+  const counts = Object.entries<number>({ ...wildness }).map(([name, count]) => `${grouped.format(count)} ${name}`);
+  const open = Object.entries(unjudged).map(([id, count]) => `${grouped.format(count)} of ${id}`);
+  const verdict = violations === 0 && isTooTame(history) ? ', too tame' : '';
+  return [
+    ...formatChecks(historyInvariants, history.invariants, 'H'),
+    `history: ${run.name} (seed ${run.seed}), ${grouped.format(run.lines)} lines; ${counts.join(', ')}`,
+    `not judged, for want of the database’s clock: ${open.join(', ') || 'none'}`,
+    ...demands.map(
+      ({ name, atLeast, found }) =>
+        `demanded: ${name} ${grouped.format(found)} of ${grouped.format(atLeast)}${found < atLeast ? ': TOO TAME' : ''}`,
+    ),
+    `verify --history: ${grouped.format(checked)} lines and rows in ${history.invariants.length} checks, ${grouped.format(violations)} violations${verdict}`,
+  ].join('\n');
+}
+
+function formatChecks(catalog: readonly Invariant[], found: readonly CheckResult<string>[], prefix = ''): string[] {
+  const results = new Map(found.map((result) => [result.id, result]));
+  return catalog.flatMap(({ number, title, checks }) => [
+    `${prefix}${number}. ${title}`,
+    ...Object.keys(checks).flatMap((id) => formatCheck(results.get(id)!)),
+  ]);
+}
+
+function formatCheck({ id, title, checked, violations, examples }: CheckResult<string>): string[] {
   const verdict = violations === 0 ? 'ok' : `${grouped.format(violations)} VIOLATIONS`;
   return [
     `   ${id} ${grouped.format(checked).padStart(NUMBER_WIDTH)}  ${title}: ${verdict}`,

@@ -3,7 +3,7 @@
  * none of the service's functions, and takes no constraint for granted. It only reads, in short steps, and may run
  * beside a service at work.
  */
-import { checkTitles, type CheckId } from './catalog.ts';
+import { checkIds, checkTitles, type CheckId } from './catalog.ts';
 import { Tally } from './checks.ts';
 import { checkDrivers } from './drivers.ts';
 import { Durations, readDurations, type LeaseDurations } from './durations.ts';
@@ -20,9 +20,9 @@ const CONNECTIONS = 2;
 /** More rows in a step wouldn't make it cheaper. */
 const STEP_ROWS_MAX = 20_000;
 
-export interface CheckResult {
+export interface CheckResult<Id extends string = CheckId> {
   /** The invariant's number and a letter. */
-  readonly id: CheckId;
+  readonly id: Id;
   readonly title: string;
   /** Rows that were looked at. */
   readonly checked: number;
@@ -94,7 +94,7 @@ export async function verify(url: string, options: VerifyOptions = {}): Promise<
   await using reader = openReader(url, connections, options.signal);
   const pass: Pass = {
     reader,
-    tally: new Tally(),
+    tally: new Tally(checkIds),
     chains: new Chains(),
     durations: { hold: new Durations(), sweeperLag: new Durations() },
     stepRowsMax: options.stepRowsMax ?? STEP_ROWS_MAX,
@@ -156,13 +156,7 @@ async function findRegions(reader: Reader): Promise<number[]> {
 }
 
 function summarise({ tally, durations }: Pass): Verification {
-  const invariants = [...tally.checks].map(([id, { checked, violations, examples }]) => ({
-    id,
-    title: checkTitles[id],
-    checked,
-    violations,
-    examples,
-  }));
+  const invariants = resultsOf(tally, checkTitles);
   const facts = factsOf(tally, durations);
   const recorded = [facts.rides, facts.offers, facts.assignments].flatMap((counts) => Object.values(counts));
   return {
@@ -173,6 +167,11 @@ function summarise({ tally, durations }: Pass): Verification {
     facts,
   };
 }
+
+export const resultsOf = <Id extends string>(
+  { checks }: Tally<Id>,
+  titles: Readonly<Record<Id, string>>,
+): CheckResult<Id>[] => [...checks].map(([id, tally]) => ({ id, title: titles[id], ...tally }));
 
 function factsOf(tally: Tally, { hold, sweeperLag }: LeaseDurations): Facts {
   const by = (group: string): Record<string, number> =>
