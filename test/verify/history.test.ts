@@ -71,9 +71,11 @@ test('a wait is counted but for what faults explain', () => {
 test('ids are found again, each with what was asked, however many there are', () => {
   const ids = new AskIds();
   const count = 20_000;
-  for (let i = 0; i < count; i++) expect(ids.add(`ask-${i}`, { what: i, atMs: i / 2 })).toBe(true);
+  const asked = (i: number) => ({ what: i, atMs: i / 2 });
+  const numbers = Array.from({ length: count }, (_, i) => i);
+  expect(numbers.every((i) => ids.add(`ask-${i}`, asked(i)))).toBe(true);
   expect(ids.size).toBe(count);
-  for (let i = 0; i < count; i++) expect(ids.get(`ask-${i}`)).toEqual({ what: i, atMs: i / 2 });
+  expect(numbers.filter((i) => ids.get(`ask-${i}`)?.what !== i || ids.get(`ask-${i}`)?.atMs !== i / 2)).toEqual([]);
   expect(ids.add('ask-7', { what: 0, atMs: 0 })).toBe(false);
   expect(ids.get('ask')).toBeNull();
 });

@@ -85,8 +85,26 @@ const JWT = /eyJ[\w-]{5,}\.[\w-]{5,}\./;
 const TOKEN_FIELD = /"\w*token"\s*:/i;
 /** The form of a lease token. Names may have it too: whether it is one is known by its hash (see Stories.suspects). */
 const TOKEN_LIKE = /(?<![\w-])[\w-]{22}(?![\w-])/g;
+const TOKEN_CHARS = 22;
 
-/** Whether the line shows a token beyond doubt, and the words in it that could be a lease's. */
-export function secretsIn(text: string): { isSecret: boolean; suspects: readonly string[] } {
-  return { isSecret: JWT.test(text) || TOKEN_FIELD.test(text), suspects: text.match(TOKEN_LIKE) ?? [] };
+/**
+ * Whether the line shows a token beyond doubt, and the words in it that could be a lease's. A line of the format has no
+ * field for one, so its words are looked at one by one: searching all of its text took longer than everything else.
+ */
+export function secretsIn(text: string, parsed: Parsed): { isSecret: boolean; suspects: readonly string[] } {
+  const isBearer = text.includes('eyJ') && JWT.test(text);
+  if ('problem' in parsed || parsed.line.kind === 'run') {
+    return { isSecret: isBearer || TOKEN_FIELD.test(text), suspects: text.match(TOKEN_LIKE) ?? [] };
+  }
+  const suspects = Object.values(parsed.line).flatMap((value: unknown) =>
+    typeof value === 'string' && value.length >= TOKEN_CHARS && !isWellKnown(value)
+      ? (value.match(TOKEN_LIKE) ?? [])
+      : [],
+  );
+  return { isSecret: isBearer, suspects };
 }
+
+const UUID_CHARS = 36;
+const SHA256_CHARS = 64;
+/** By its length alone: words of a token's form in a UUID or a hash would be parts of longer words. */
+const isWellKnown = ({ length }: string): boolean => length === UUID_CHARS || length === SHA256_CHARS;

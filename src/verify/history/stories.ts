@@ -9,7 +9,7 @@ import type { Tally } from '../checks.ts';
 import type { HistoryCommand, HistoryFault, HistoryLine, HistoryRun, HistoryShown } from '../history.ts';
 import { Asks } from './asks.ts';
 import { AskIds, hash32 } from './ids.ts';
-import { linesOf, parseLine, secretsIn, type Line } from './lines.ts';
+import { linesOf, parseLine, secretsIn, type Line, type Parsed } from './lines.ts';
 
 /** Words that could be lease tokens, until the records tell. */
 const SUSPECTS_MAX = 10_000;
@@ -75,8 +75,8 @@ export class Stories {
 
   read(line: Line): void {
     this.counts.lines++;
-    this.#lookForSecrets(line);
     const parsed = parseLine(line);
+    this.#lookForSecrets(line, parsed);
     this.#judge('H1a', 'line' in parsed, line.number, 'problem' in parsed ? parsed.problem : '');
     if ('line' in parsed) this.#add(parsed.line, line.number);
   }
@@ -106,8 +106,8 @@ export class Stories {
     this.#tally.judge(id, holds, () => `line ${number}: ${example}`);
   }
 
-  #lookForSecrets({ text, number }: Line): void {
-    const { isSecret, suspects } = secretsIn(text);
+  #lookForSecrets({ text, number }: Line, parsed: Parsed): void {
+    const { isSecret, suspects } = secretsIn(text, parsed);
     this.#judge('H1d', !isSecret, number, 'shows a token');
     if (this.suspects.size >= SUSPECTS_MAX) return;
     for (const word of suspects) this.suspects.set(createHash('sha256').update(word).digest('hex'), number);
