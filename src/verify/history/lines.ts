@@ -97,14 +97,12 @@ export function secretsIn(text: string, parsed: Parsed): { isSecret: boolean; su
     return { isSecret: isBearer || TOKEN_FIELD.test(text), suspects: text.match(TOKEN_LIKE) ?? [] };
   }
   const suspects = Object.values(parsed.line).flatMap((value: unknown) =>
-    typeof value === 'string' && value.length >= TOKEN_CHARS && !isWellKnown(value)
+    typeof value === 'string' && value.length >= TOKEN_CHARS && !WELL_KNOWN.test(value)
       ? (value.match(TOKEN_LIKE) ?? [])
       : [],
   );
   return { isSecret: isBearer, suspects };
 }
 
-const UUID_CHARS = 36;
-const SHA256_CHARS = 64;
-/** By its length alone: words of a token's form in a UUID or a hash would be parts of longer words. */
-const isWellKnown = ({ length }: string): boolean => length === UUID_CHARS || length === SHA256_CHARS;
+/** Ids that the server makes, and hashes. */
+const WELL_KNOWN = /^[0-9a-f-]{36}$|^[0-9a-f]{64}$/;
