@@ -23,16 +23,17 @@ export interface Showing {
   readonly isAssignment: boolean;
 }
 
+/** Lists are as long as they have to be: the first `push` makes room for 17. */
 export interface OfferStory {
-  readonly asks: Asks[];
+  asks: readonly Asks[];
   /** Of a holder who leased the driver by itself. */
   grant: Asks | null;
-  readonly shown: Showing[];
+  shown: readonly Showing[];
 }
 
 export interface RideStory {
   request: Asks | null;
-  readonly asks: Asks[];
+  asks: readonly Asks[];
 }
 
 export class Stories {
@@ -67,6 +68,7 @@ export class Stories {
   #repetitions: { readonly number: number; readonly of: string; readonly what: number; readonly atMs: number }[] = [];
   /** The newest offer that each device was shown. */
   readonly #newest = new Map<string, { atMs: number; fence: number }>();
+  readonly #names = new Map<string, string>();
   #isOver = false;
 
   constructor(tally: Tally<HistoryCheckId>) {
@@ -190,12 +192,12 @@ export class Stories {
       case 'confirm':
       case 'decline':
       case 'release':
-        return this.#addTo(this.offer(command.offerId!).asks, command, command.tokenSha256!);
+        return this.#addTo(this.offer(command.offerId!), command, command.tokenSha256!);
       case 'cancel':
       case 'arrive':
       case 'start':
       case 'complete':
-        return this.#addTo(this.ride(command.rideId!).asks, command, command.driverId ?? '');
+        return this.#addTo(this.ride(command.rideId!), command, this.#known(command.driverId ?? ''));
       case 'request':
       case 'offer':
         return this.#addCreating(command);
@@ -204,9 +206,13 @@ export class Stories {
     }
   }
 
-  #addTo(all: Asks[], command: HistoryCommand, who: string): void {
+  #addTo(story: { asks: readonly Asks[] }, command: HistoryCommand, who: string): void {
+    const { asks: all } = story;
     let asks = all.find((each) => each.command === command.command && each.who === who);
-    if (asks === undefined) all.push((asks = new Asks(command, all[0]?.who === who ? all[0].who : who)));
+    if (asks === undefined) {
+      asks = new Asks(command, all[0]?.who === who ? all[0].who : who);
+      story.asks = [...all, asks];
+    }
     const agrees = asks.add(command);
     if (!agrees) this.#tally.judge('H4a', false, () => `${asks.toString()}: ${command.id} was answered otherwise`);
   }
@@ -226,7 +232,8 @@ export class Stories {
 
   #addShown(shown: HistoryShown, number: number): void {
     this.counts.shown++;
-    const { client, driverId, offerId, fence, tokenSha256: token } = shown;
+    const { offerId, fence, tokenSha256: token } = shown;
+    const [client, driverId] = [this.#known(shown.client), this.#known(shown.driverId)];
     const isNew =
       offerId !== undefined &&
       this.#addShowing(offerId, { client, driverId, fence, token, isAssignment: shown.event === 'assignment' });
@@ -235,10 +242,18 @@ export class Stories {
 
   /** Whether this device wasn't shown the offer before. */
   #addShowing(offerId: string, showing: Showing): boolean {
-    const { shown } = this.offer(offerId);
+    const story = this.offer(offerId);
+    const { shown } = story;
     const isNew = shown.every(({ client }) => client !== showing.client);
-    if (!shown.some((other) => isSameShowing(other, showing))) shown.push(showing);
+    if (!shown.some((other) => isSameShowing(other, showing))) story.shown = [...shown, showing];
     return isNew;
+  }
+
+  /** Drivers and devices are few, and each line names them anew. */
+  #known(name: string): string {
+    const known = this.#names.get(name);
+    if (known === undefined) this.#names.set(name, name);
+    return known ?? name;
   }
 
   #judgeNewest({ client, driverId, event, atMs, fence }: HistoryShown, isNew: boolean, number: number): void {
