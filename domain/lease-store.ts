@@ -299,8 +299,8 @@ export class LeaseStore {
     endOf: (offerId: string) => OfferEnd,
     { isProven, isExcluding }: { isProven: boolean; isExcluding: boolean },
   ): void {
-    // In the order in which they were made.
-    const ending = [...this.offers.values()].filter(({ id }) => ids.includes(id));
+    // By id, which is the order in which they were asked for.
+    const ending = ids.toSorted().map((id) => this.offers.get(id)!);
     for (const offer of ending) {
       this.offers.set(offer.id, endOffer(offer, endOf(offer.id), isProven));
       this.#free(offer.driverId);

@@ -1,6 +1,6 @@
 /** Whom a round asks, and why it asks nobody: on the records, with nothing around the rounds. */
 import { expect, test } from 'vitest';
-import { offsetPoint } from '../../domain/geo.ts';
+import { cellOf, offsetPoint } from '../../domain/geo.ts';
 import { newId, newLeaseToken } from '../../src/leasing/ids.ts';
 import * as transitions from '../../src/leasing/transitions.ts';
 import { verify } from '../../src/verify/verify.ts';
@@ -148,4 +148,16 @@ test.each<[string, (town: Town) => Promise<string>]>([
   expect(await town.ride(rideId)).toMatchObject({ status: 'no_drivers_available' });
   expect(await town.reasonOfEnd(rideId)).toBe(reason);
   expect((await verify(town.url)).violations).toBe(0);
+});
+
+test('a driver who comes back online never sees the open order: the next round offers it', async () => {
+  await using town = await openTown(1);
+  const { sql, region } = town;
+  await transitions.takeOffline(sql, region, ['d1'], 'driver_offline', true);
+  const rideId = await town.ask();
+  expect(await town.round()).toEqual([]);
+  expect(await town.ride(rideId)).toMatchObject({ status: 'searching', empty_rounds: 1 });
+  await transitions.bringOnline(sql, region, ['d1'], true);
+  await transitions.recordPositions(sql, region, [{ driverId: 'd1', position: { ...CENTER, cell: cellOf(CENTER) } }]);
+  expect(await town.round()).toEqual([`${rideId} d1`]);
 });

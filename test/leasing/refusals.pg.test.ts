@@ -12,6 +12,7 @@ import {
   moveExpiry,
   openCity,
   type City,
+  type Term,
 } from '../support/city.ts';
 
 const askFor = (region: number, rideId: string, driverId: string): t.LeaseAsk => ({
@@ -89,6 +90,40 @@ describe('lease', () => {
     ];
     const answers = await t.leaseDrivers(city.sql, city.region, pairs, leaseTerms, false);
     expect(answers.map(({ refused }) => refused)).toEqual([null, 'driver_unavailable', 'ride_fully_offered', null]);
+  });
+
+  test('is refused for who came to be excluded since the matcher looked, or is blocked, here and by this rider', async () => {
+    await using city = await openCity(3);
+    const { sql, region } = city;
+    const [rideId] = await addRides(sql, region, 1);
+    await t.returnOffers(
+      sql,
+      region,
+      [{ ...(await lease(sql, region, rideId!, 'd1')), reason: 'x' }],
+      'declined',
+      true,
+    );
+    const asking = (driverId: string, seenExclusions: number) =>
+      t.leaseDrivers(sql, region, [{ ...askFor(region, rideId!, driverId), seenExclusions }], leaseTerms, true);
+    expect(await refusedUnchanged(city, () => asking('d1', 0))).toEqual(['driver_excluded']);
+    const other = await addRegion(sql, 'paris');
+    const block = (at: number, riderId: string, driverId: string) =>
+      sql`insert into rider_driver_blocks ${sql({ region: at, rider_id: riderId, driver_id: driverId, created_by: 'x' })}`;
+    await block(region, 'rider-1', 'd3');
+    await block(region, 'rider-2', 'd1');
+    await block(other, 'rider-1', 'd1');
+    expect(await refusedUnchanged(city, () => asking('d3', 1))).toEqual(['driver_blocked']);
+    expect(await asking('d1', 1)).toMatchObject([{ refused: null }]);
+  });
+
+  test('a pair that is refused takes no place from the next of its set', async () => {
+    await using city = await openCity(4);
+    const { sql, region } = city;
+    const [a, b] = await addRides(sql, region, 2);
+    await lease(sql, region, b!, 'd1');
+    const pairs = [askFor(region, a!, 'd1'), askFor(region, a!, 'd2'), askFor(region, a!, 'd3')];
+    const answers = await t.leaseDrivers(sql, region, pairs, leaseTerms, true);
+    expect(answers.map(({ refused }) => refused)).toEqual(['driver_unavailable', null, 'ride_fully_offered']);
   });
 
   test('a set never waits for a row that somebody else holds, and the others are granted', async () => {
@@ -200,6 +235,28 @@ describe('confirm', () => {
     expect(await city.ride(rideId!)).toMatchObject({ status: 'assigned', assigned_driver_id: 'd2', live_offers: 0 });
   });
 
+  test('tells of each ride’s own losers, and not of offers that ended before', async () => {
+    await using city = await openCity(6);
+    const { sql, region } = city;
+    const rides = await addRides(sql, region, 2);
+    const early = await lease(sql, region, rides[0]!, 'd6', { parallelOffers: 3 });
+    await t.returnOffers(sql, region, [{ ...early, reason: 'x' }], 'declined', true);
+    const terms: Term[] = [];
+    for (const [n, driverId] of ['d1', 'd2', 'd3', 'd4'].entries())
+      terms.push(await lease(sql, region, rides[n % 2]!, driverId, { parallelOffers: 3 }));
+    const answers = await t.confirmOffers(sql, region, [terms[0]!, terms[1]!, { ...terms[2]!, leaseToken: 'x' }], true);
+    const told = ({ refused, ...each }: t.ConfirmAnswer) => [
+      refused,
+      each.withdrawn_offer_ids,
+      each.withdrawn_driver_ids,
+    ];
+    expect(answers.map(told)).toEqual([
+      [null, [terms[2]!.offerId], ['d3']],
+      [null, [terms[3]!.offerId], ['d4']],
+      ['wrong_token', null, null],
+    ]);
+  });
+
   test('of a ride whose other offer is held by somebody else waits rather than leave that offer open', async () => {
     await using city = await openCity(2);
     const [rideId] = await addRides(city.sql, city.region, 1);
@@ -300,6 +357,28 @@ describe('received', () => {
     expect([first!.applied, again!.applied]).toEqual([true, false]);
     expect(again!.expires_in_ms).toBeLessThanOrEqual(first!.expires_in_ms);
     expect(await city.driver('d1')).toEqual(renewed);
+  });
+
+  test('in a set renews each to its own window, and each ride tells of its own', async () => {
+    await using city = await openCity(4);
+    const { sql, region } = city;
+    const rides = await addRides(sql, region, 3);
+    const windows = [30_000, 60_000, 90_000];
+    const terms: Term[] = [];
+    for (const [n, decisionTtlMs] of windows.entries())
+      terms.push(await lease(sql, region, rides[n]!, `d${n + 1}`, { decisionTtlMs, maxLifetimeMs: 100_000 }));
+    const second = await lease(sql, region, rides[2]!, 'd4', {
+      parallelOffers: 2,
+      decisionTtlMs: 90_000,
+      maxLifetimeMs: 100_000,
+    });
+    const receipts = await t.receiveOffers(sql, region, [...terms, second], true);
+    const lefts = receipts.map(({ expires_in_ms: leftMs }) => Math.round(leftMs / 10_000) * 10_000);
+    expect(lefts).toEqual([...windows, 90_000]);
+    for (const [n, rideId] of rides.entries()) {
+      const events = await city.events(rideId);
+      expect(events.filter((type) => type === 'offer_received')).toHaveLength(n === 2 ? 2 : 1);
+    }
   });
 
   test('never renews past the lifetime', async () => {
@@ -482,6 +561,73 @@ describe('a shift', () => {
     expect(await t.retireAbsent(sql, region, '', 100, 30_000)).toEqual({ last_driver_id: 'd4', retired: ['d3'] });
     expect(await t.retireAbsent(sql, region, 'd4', 100, 30_000)).toEqual({ last_driver_id: null, retired: [] });
     expect(await city.driver('d3')).toMatchObject({ status: 'offline' });
+  });
+});
+
+describe('absent drivers', () => {
+  test('retire by what was last seen and done in their region alone, and step by step', async () => {
+    await using city = await openCity(8);
+    const { sql, region } = city;
+    const other = await addRegion(sql, 'paris');
+    const ago = sql`clock_timestamp() - interval '1 minute'`;
+    await sql`update driver_state set updated_at = ${ago}`;
+    await sql`update driver_presence set seen_at = ${ago} where driver_id <> 'd1'`;
+    // d3 has just come, d4 was never seen, d5 is seen in another region alone, d6 is offered a ride.
+    await sql`update driver_state set updated_at = clock_timestamp() where driver_id = 'd3'`;
+    await sql`delete from driver_presence where driver_id = 'd4'`;
+    await sql`insert into driver_presence (region, driver_id, seen_at) values (${other}, 'd5', clock_timestamp())`;
+    await sql`insert into driver_state (region, driver_id, status, vehicle_class, updated_at)
+      values (${other}, 'd2', 'available', 'economy', ${ago}), (${other}, 'd9', 'available', 'economy', ${ago})`;
+    await lease(sql, region, (await addRides(sql, region, 1))[0]!, 'd6');
+    await sql`update driver_state set updated_at = ${ago} where driver_id = 'd6'`;
+    expect(await t.retireAbsent(sql, region, '', 6, 30_000)).toEqual({
+      last_driver_id: 'd6',
+      retired: ['d2', 'd4', 'd5'],
+    });
+    expect(await t.retireAbsent(sql, region, 'd6', 6, 30_000)).toEqual({ last_driver_id: 'd8', retired: ['d7', 'd8'] });
+    const kept =
+      await sql`select region, driver_id from driver_state where status <> 'offline' order by region, driver_id`;
+    expect(kept.map((row) => [row['region'], row['driver_id']])).toEqual([
+      [region, 'd1'],
+      [region, 'd3'],
+      [region, 'd6'],
+      [other, 'd2'],
+      [other, 'd9'],
+    ]);
+  });
+
+  test('stay when nobody of their region is seen: then it is we who don’t see', async () => {
+    await using city = await openCity(2);
+    const { sql, region } = city;
+    const other = await addRegion(sql, 'paris');
+    const ago = sql`clock_timestamp() - interval '1 minute'`;
+    await sql`update driver_state set updated_at = ${ago}`;
+    await sql`update driver_presence set seen_at = ${ago}`;
+    await sql`insert into driver_presence (region, driver_id, seen_at) values (${other}, 'd9', clock_timestamp())`;
+    expect(await t.retireAbsent(sql, region, '', 6, 30_000)).toEqual({ last_driver_id: 'd2', retired: [] });
+  });
+});
+
+describe('a hold', () => {
+  test('repeated withdraws nothing of what was offered by hand since', async () => {
+    await using city = await openCity(2);
+    const { sql, region } = city;
+    const [rideId, elsewhere] = await addRides(sql, region, 2);
+    const first = await lease(sql, region, rideId!, 'd1');
+    await lease(sql, region, elsewhere!, 'd2');
+    expect(await t.holdRide(sql, region, rideId!, 'vip')).toMatchObject({
+      applied: true,
+      withdrawn_offer_ids: [first.offerId],
+      withdrawn_driver_ids: ['d1'],
+    });
+    await lease(sql, region, rideId!, 'd1');
+    const before = await city.everything();
+    expect(await t.holdRide(sql, region, rideId!, 'vip')).toMatchObject({
+      refused: null,
+      applied: false,
+      withdrawn_offer_ids: null,
+    });
+    expect(await city.everything()).toEqual(before);
   });
 });
 

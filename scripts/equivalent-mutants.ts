@@ -1,0 +1,180 @@
+/** Mutations that no test can catch, and why: each takes nothing away. */
+
+export interface Excuse {
+  readonly file: string;
+  readonly functionName: string;
+  /** Of the mutation, as the script prints it. */
+  readonly text: string;
+  /** A piece of the line it begins in, where the function has the text more than once. */
+  readonly line?: string;
+  readonly reason: string;
+}
+
+const GUARD =
+  'Judged under locks that are still held. The guard stays in the update: it is the arbiter, should a caller forget its locks.';
+const KEY = 'The key by which the row is found; the offer alone names the same row, but not through an index.';
+const TERM = 'A pending offer is its driver’s live term, and the other way round: either condition says the same.';
+const LOOK = 'Spares a look at rows that hold nothing to be found.';
+const ID = 'An id names one row in all regions. The region says in which part of the database the row is.';
+
+const excuses = (file: string, functionName: string, reason: string, ...texts: string[]): Excuse[] =>
+  texts.map((text) => ({ file, functionName, reason, text }));
+
+export const EQUIVALENT: readonly Excuse[] = [
+  ...excuses('lease_drivers.sql', 'lease_drivers', GUARD, "d.status = 'available'"),
+
+  ...excuses('judge_terms.sql', 'judge_terms', TERM, "o.status = 'pending'", 'd.offer_id = o.id'),
+  ...excuses(
+    'confirm_offers.sql',
+    'confirm_offers',
+    LOOK,
+    'live_offers > 1',
+    'w.ride_id = any(v_shared)',
+    'cardinality(v_losers) > 0',
+  ),
+  {
+    file: 'confirm_offers.sql',
+    functionName: 'confirm_offers',
+    text: 'region = p_region',
+    line: 'v_shared uuid[]',
+    reason: LOOK,
+  },
+  ...excuses(
+    'confirm_offers.sql',
+    'confirm_offers',
+    'A ride with one offer, of which the driver is held by somebody else, is busy anyway.',
+    'o.ride_id = any(v_shared)',
+  ),
+  ...excuses('confirm_offers.sql', 'assign_offers', KEY, 'd.driver_id = o.driver_id', 'd.driver_id = w.driver_id'),
+  ...excuses(
+    'confirm_offers.sql',
+    'assign_offers',
+    GUARD,
+    'd.offer_id = o.id',
+    "o.status = 'pending'",
+    "d.status = 'leased'",
+    'd.offer_id = w.id',
+    "r.status = 'searching'",
+  ),
+
+  ...excuses('end_offers.sql', 'end_offers', KEY, 'd.driver_id = o.driver_id', 'd.driver_id = e.driver_id'),
+  ...excuses(
+    'end_offers.sql',
+    'end_offers',
+    GUARD,
+    "o.status = 'pending'",
+    'd.offer_id = o.id',
+    "d.status = 'leased'",
+    'd.offer_id = e.id',
+  ),
+
+  ...excuses('expire_leases.sql', 'expire_leases', KEY, 'd.driver_id = o.driver_id'),
+  ...excuses('expire_leases.sql', 'expire_leases', TERM, "o.status = 'pending'", 'd.offer_id = o.id'),
+  ...excuses(
+    'expire_leases.sql',
+    'expire_leases',
+    'Said by the comparison as well; in these words the index of open offers is found.',
+    'o.due_at is not null',
+  ),
+  ...(['where o.region = p_region and o.id = any(v_due) and o.status'] as const).map((line) => ({
+    file: 'expire_leases.sql',
+    functionName: 'expire_leases',
+    text: 'o.id = any(v_due)',
+    line,
+    reason: 'Whose ride and driver are both locked here, is due: a driver has one offer.',
+  })),
+  ...excuses(
+    'expire_leases.sql',
+    'expire_leases',
+    'What is over has been ended by then.',
+    'd.lease_expires_at > greatest(v_now, d.updated_at)',
+  ),
+
+  ...excuses('receive_offers.sql', 'receive_offers', KEY, 'd.driver_id = w.driver_id'),
+  ...excuses('receive_offers.sql', 'receive_offers', GUARD, "d.status = 'leased'", 'd.offer_id = w.offer_id'),
+  ...excuses('receive_offers.sql', 'receive_offers', ID, 'o.region = p_region'),
+
+  ...excuses(
+    'cancel_rides.sql',
+    'cancel_rides',
+    LOOK,
+    'live_offers > 0',
+    'assigned_driver_id is not null',
+    'cardinality(v_offers) > 0',
+  ),
+  {
+    file: 'cancel_rides.sql',
+    functionName: 'cancel_rides',
+    text: 'region = p_region',
+    line: 'v_offered uuid[]',
+    reason: LOOK,
+  },
+  {
+    file: 'cancel_rides.sql',
+    functionName: 'cancel_rides',
+    text: 'ride_id = any(v_offered)',
+    line: 'v_offers := array',
+    reason: LOOK,
+  },
+  ...excuses(
+    'cancel_rides.sql',
+    'cancel_rides',
+    'The place in the set names the same rides; in these words they are found by their key.',
+    'r.id = any(v_cancelled)',
+  ),
+  ...excuses(
+    'cancel_rides.sql',
+    'cancel_rides',
+    GUARD,
+    "r.status in ('searching', 'assigned', 'driver_arrived')",
+    's.ended_at is null',
+    "d.status = 'assigned'",
+    'd.leased_to_ride_id = e.id',
+  ),
+  ...excuses('cancel_rides.sql', 'judge_cancels', LOOK, 'r.assigned_driver_id is not null', 'r.live_offers > 0'),
+
+  ...excuses(
+    'unassign_rides.sql',
+    'unassign_rides',
+    GUARD,
+    "r.status in ('assigned', 'driver_arrived')",
+    'r.assigned_driver_id = l.driver_id',
+    's.ended_at is null',
+    "d.status = 'assigned'",
+    'd.leased_to_ride_id = l.id',
+  ),
+
+  ...excuses(
+    'advance_rides.sql',
+    'advance_rides',
+    GUARD,
+    'r.status = g.phase',
+    'r.assigned_driver_id = g.driver_id',
+    's.ended_at is null',
+    "d.status = 'assigned'",
+    'd.leased_to_ride_id = g.id',
+  ),
+
+  ...excuses(
+    'assign_drivers.sql',
+    'assign_drivers',
+    'The offer of a pair that was refused doesn’t exist: nothing is assigned by it.',
+    'l.refused is null',
+  ),
+
+  ...excuses(
+    'reassign_ride.sql',
+    'reassign_ride',
+    'What was refused wasn’t applied either: the one condition says both, the other says which.',
+    'v_step.refused is not null',
+  ),
+
+  ...excuses('hold_ride.sql', 'hold_ride', GUARD, "r.status = 'searching'"),
+  ...excuses(
+    'hold_ride.sql',
+    'hold_ride',
+    'Whoever ends a lease locks its ride first, which is locked here. The lock of the drivers keeps the one order of locks.',
+    'lock_drivers(p_region, array(',
+  ),
+  ...excuses('hold_ride.sql', 'release_hold', GUARD, "r.status = 'searching'"),
+];

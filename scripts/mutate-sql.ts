@@ -1,0 +1,260 @@
+/**
+ * `npm run mutants`: drops the conditions of the lease protocol's SQL, one at a time, each in a database of its own, and runs
+ * the tests against it. A mutation that no test notices is a hole in the tests, or a condition without a purpose. Nothing
+ * in the tree is changed, and nothing is remembered.
+ */
+import { readFileSync } from 'node:fs';
+import { availableParallelism } from 'node:os';
+import { fileURLToPath } from 'node:url';
+import { createVitest, type TestProject, type Vitest } from 'vitest/node';
+import { isUnreachable } from '../src/database/connection.ts';
+import { checkConcurrency, checkSequences, openLane, type Lane } from '../test/leasing/agreement.ts';
+import { urlOfDatabase, withConnection } from '../test/support/database.ts';
+import setUpServer from '../test/support/global-setup.ts';
+import { EQUIVALENT, type Excuse } from './equivalent-mutants.ts';
+import { NAMED, PEEKS } from './named-mutants.ts';
+import { generateMutants, lockMutants, nameMutant, type Mutant } from './sql-mutants.ts';
+
+const help = `
+npm run mutants [-- TEXT]   drops the conditions of src/leasing/*.sql one by one; exit code 1 if the tests miss one
+                            TEXT: only those of which file, function, kind or text contain it, each with its killer
+`;
+
+const root = fileURLToPath(new URL('..', import.meta.url));
+const FILES = [
+  'lease_drivers',
+  'judge_terms',
+  'confirm_offers',
+  'return_offers',
+  'end_offers',
+  'expire_leases',
+  'receive_offers',
+  'cancel_rides',
+  'unassign_rides',
+  'advance_rides',
+  'driver_shifts',
+  'assign_drivers',
+  'reassign_ride',
+  'hold_ride',
+].map((name) => `${name}.sql`);
+/** Small and with the same commands each time: most mutations fall to the first dozen. */
+const SEQUENCES = { numRuns: 50, seed: 20_261_121, endOnFailure: true };
+const CONCURRENT = { numRuns: 30, seed: 20_261_121, endOnFailure: true };
+/** What the random commands miss, by name; the likeliest first. */
+const TESTS = [
+  'leasing/held-rows',
+  'leasing/refusals',
+  'leasing/races',
+  'leasing/one-ride',
+  'dispatch/changing-ones-mind',
+].map((name) => `test/${name}.pg.test.ts`);
+/** A machine that is busy with other things takes its time to connect; that says nothing about a mutation. */
+const ATTEMPTS_MAX = 3;
+/** The databases work beside these. */
+const LANES = Math.max(2, availableParallelism() - 1);
+
+const sourceOf = (file: string): string => readFileSync(new URL(`../src/leasing/${file}`, import.meta.url), 'utf8');
+
+function mutantsOf(file: string): Mutant[] {
+  const source = sourceOf(file);
+  const named = NAMED.filter((each) => each.file === file).map((each) => nameMutant(each, source));
+  const all = [...named, ...lockMutants(file, source, PEEKS), ...generateMutants(file, source)];
+  return all.filter((each, n) => all.findIndex((other) => other.source === each.source) === n);
+}
+
+const describe = ({ file, line, of, text, functionName }: Mutant): string =>
+  `src/leasing/${file}:${line}  ${functionName}, ${of}: ${text}`;
+
+const excuseOf = (mutant: Mutant): Excuse | undefined =>
+  EQUIVALENT.find(
+    ({ file, text, functionName, line }) =>
+      file === mutant.file &&
+      text === mutant.text &&
+      functionName === mutant.functionName &&
+      (line === undefined || sourceOf(file).split('\n')[mutant.line - 1]!.includes(line)),
+  );
+
+/** What a file's tests are called, to be run before the others. */
+const NAMES: Readonly<Record<string, string>> = {
+  'lease_drivers.sql': 'lease|pair|set|clock',
+  'judge_terms.sql': 'confirm|received|receipt|clock|old search',
+  'confirm_offers.sql': 'confirm|accept',
+  'return_offers.sql': 'decline|release',
+  'end_offers.sql': 'decline|sweep|cancel|clock',
+  'expire_leases.sql': 'sweep|expire|lapse',
+  'receive_offers.sql': 'receive|receipt|renew',
+  'cancel_rides.sql': 'cancel',
+  'unassign_rides.sql': 'given back|cancels after|driver.s? cancel|given to another',
+  'advance_rides.sql': 'step',
+  'driver_shifts.sql': 'shift',
+  'assign_drivers.sql': 'assign',
+  'reassign_ride.sql': 'given to another|better driver',
+  'hold_ride.sql': 'hold|held',
+};
+
+/** What random commands leave behind. */
+const ROWS = 'rides, offers, assignments, ride_events, drivers, driver_state, driver_presence, rider_driver_blocks';
+
+/** A template with a mutation in it, a database for random commands, and a runner for the tests. */
+class Bench {
+  readonly #adminUrl: string;
+  readonly #template: string;
+  readonly #lane: Lane;
+  readonly #laneUrl: string;
+  readonly #runner: Vitest;
+
+  private constructor(urls: { adminUrl: string; laneUrl: string; template: string }, lane: Lane, runner: Vitest) {
+    this.#adminUrl = urls.adminUrl;
+    this.#laneUrl = urls.laneUrl;
+    this.#template = urls.template;
+    this.#lane = lane;
+    this.#runner = runner;
+  }
+
+  static async open(adminUrl: string, pristine: string, number: number): Promise<Bench> {
+    const template = `cabrank_mutants_${number}`;
+    const copy = `${template}_lane`;
+    for (const name of [template, copy])
+      await withConnection(
+        adminUrl,
+        (sql) => sql`CREATE DATABASE ${sql(name)} TEMPLATE ${sql(pristine)} STRATEGY FILE_COPY`,
+      );
+    const laneUrl = urlOfDatabase(adminUrl, copy);
+    const runner = await createVitest({
+      config: false,
+      root,
+      watch: false,
+      reporters: [{}],
+      include: TESTS,
+      pool: 'threads',
+      maxWorkers: 1,
+      bail: 1,
+      testTimeout: 30_000,
+      hookTimeout: 30_000,
+    });
+    return new Bench({ adminUrl, laneUrl, template }, await openLane(laneUrl, 'mutants'), runner);
+  }
+
+  async close(): Promise<void> {
+    await this.#runner.close();
+    await this.#lane[Symbol.asyncDispose]();
+  }
+
+  /** What notices the mutation; null when nothing does. A server that is too busy to connect to is asked again. */
+  async findKiller(mutant: Mutant, original: string): Promise<string | null> {
+    for (let attempt = 1; ; attempt += 1) {
+      try {
+        await this.#install(mutant.source);
+        return await this.#run(mutant.file, excuseOf(mutant) === undefined);
+      } catch (error) {
+        if (!isUnreachable(error) || attempt === ATTEMPTS_MAX) throw error;
+      } finally {
+        await this.#install(original);
+      }
+    }
+  }
+
+  /** What fails of the code as it is. */
+  control(): Promise<string | null> {
+    return this.#run(null, true);
+  }
+
+  /** The functions of one file, over those that are there. Bodies are parsed: a mutation has to be SQL. */
+  async #install(source: string): Promise<void> {
+    for (const url of [this.#laneUrl, urlOfDatabase(this.#adminUrl, this.#template)])
+      await withConnection(url, (sql) => sql.unsafe(`set search_path to leasing, public; ${source}`));
+  }
+
+  /** What is said to take nothing away is shown to the random commands only. */
+  async #run(file: string | null, isTested: boolean): Promise<string | null> {
+    await this.#lane.sql.unsafe(`truncate ${ROWS}`);
+    if (await fails(() => checkSequences(this.#lane, SEQUENCES))) return 'sequences of commands';
+    if (await fails(() => checkConcurrency(this.#lane, CONCURRENT))) return 'commands at the same time';
+    if (!isTested) return null;
+    const named = file === null ? null : await this.#test(new RegExp(NAMES[file]!));
+    // A test that has nothing to do with the file has to fail twice: one that is slow on a busy machine catches nothing.
+    return named ?? ((await this.#test(null)) === null ? null : this.#test(null));
+  }
+
+  async #test(names: RegExp | null): Promise<string | null> {
+    const [project] = this.#runner.projects as [TestProject];
+    project.provide('adminUrl', this.#adminUrl);
+    project.provide('templateDatabase', this.#template);
+    if (names === null) this.#runner.resetGlobalTestNamePattern();
+    else this.#runner.setGlobalTestNamePattern(names);
+    const found = await this.#runner.globTestSpecifications();
+    if (found.length !== TESTS.length) throw new Error(`of ${TESTS.join(', ')} some aren't there`);
+    const { testModules, unhandledErrors } = await this.#runner.runTestSpecifications(found);
+    for (const module of testModules) {
+      const failed = [...module.children.allTests('failed')][0];
+      if (failed !== undefined) return `${failed.module.relativeModuleId}: ${failed.fullName}`;
+    }
+    return testModules.every((module) => module.ok()) && unhandledErrors.length === 0 ? null : 'outside of the tests';
+  }
+}
+
+async function fails(check: () => Promise<unknown>): Promise<boolean> {
+  try {
+    await check();
+    return false;
+  } catch (error) {
+    if (isUnreachable(error)) throw error;
+    return true;
+  }
+}
+
+interface Verdict {
+  readonly mutant: Mutant;
+  readonly killer: string | null;
+}
+
+async function judgeAll(mutants: readonly Mutant[], isTold: boolean): Promise<Verdict[]> {
+  const provided = new Map<string, string>();
+  const provide = (key: string, value: string): unknown => provided.set(key, value);
+  const stopServer = await setUpServer({ provide } as unknown as TestProject);
+  const [adminUrl, template] = [provided.get('adminUrl')!, provided.get('templateDatabase')!];
+  const benches: Bench[] = [];
+  try {
+    for (let n = 0; n < Math.min(LANES, mutants.length); n += 1) benches.push(await Bench.open(adminUrl, template, n));
+    const failing = await benches[0]?.control();
+    if (typeof failing === 'string') throw new Error(`the code as it is fails: ${failing}`);
+    const verdicts: Verdict[] = [];
+    const queue = [...mutants];
+    const work = async (bench: Bench): Promise<void> => {
+      for (let mutant = queue.shift(); mutant !== undefined; mutant = queue.shift()) {
+        const verdict = { mutant, killer: await bench.findKiller(mutant, sourceOf(mutant.file)) };
+        if (isTold) console.log(`${describe(mutant)}\n    ${verdict.killer ?? 'survived'}`);
+        verdicts.push(verdict);
+      }
+    };
+    await Promise.all(benches.map(work));
+    return verdicts;
+  } finally {
+    await Promise.all(benches.map((bench) => bench.close()));
+    await stopServer();
+  }
+}
+
+/** 0 when all that can be caught was. */
+function report(verdicts: readonly Verdict[], isAll: boolean): number {
+  const survivors = verdicts.filter(({ killer, mutant }) => killer === null && excuseOf(mutant) === undefined);
+  const needless = verdicts.filter(({ killer, mutant }) => killer !== null && excuseOf(mutant) !== undefined);
+  const used = new Set(verdicts.map(({ mutant }) => excuseOf(mutant)));
+  const idle = isAll ? EQUIVALENT.filter((excuse) => !used.has(excuse)) : [];
+  for (const { mutant } of survivors) console.log(`survived: ${describe(mutant)}`);
+  for (const { mutant } of needless) console.log(`caught, though it is said that nothing can: ${describe(mutant)}`);
+  for (const { file, text } of idle) console.log(`an excuse for what isn't there: ${file}: ${text}`);
+  const excused = verdicts.filter(({ killer, mutant }) => killer === null && excuseOf(mutant) !== undefined).length;
+  const judged = verdicts.length - excused;
+  console.log(`${judged - survivors.length} of ${judged} caught, ${excused} more that take nothing away`);
+  return survivors.length + needless.length + idle.length === 0 && judged > 0 ? 0 : 1;
+}
+
+const [only] = process.argv.slice(2);
+if (only === '--help' || only === '-h') console.log(help.trim());
+else {
+  const startedAtMs = performance.now();
+  const mutants = FILES.flatMap(mutantsOf).filter((each) => only === undefined || describe(each).includes(only));
+  process.exitCode = report(await judgeAll(mutants, only !== undefined), only === undefined);
+  console.log(`${mutants.length} mutations in ${Math.round((performance.now() - startedAtMs) / 1_000)} s`);
+}
