@@ -61,7 +61,7 @@ export function readPan(output: string): PanReport {
 }
 
 function readViolation(output: string): string | null {
-  const found = /^pan:1: (.*) \(at depth \d+\)$/m.exec(output)?.[1];
+  const found = /^pan:1: (.*) \(at depth -?\d+\)$/m.exec(output)?.[1];
   return found === undefined ? null : found.replace(/^assertion violated\s*/, '');
 }
 

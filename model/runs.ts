@@ -31,6 +31,8 @@ export interface Run {
 const MINUTE_MS = 60_000;
 /** Large enough for every search here, and pan fails when it isn't. */
 export const DEPTH_MAX = 100_000;
+/** A search that can tell which statements it never reached. */
+export const STATEMENT_BY_STATEMENT = 'STATEMENT_BY_STATEMENT';
 
 const proof = (name: string, about: string, defines: readonly string[], bounds: Partial<Run>): Run => ({
   kind: 'proof',
@@ -51,6 +53,14 @@ const liveness = (claim: string, about: string, statesMin: number): Run =>
 
 const proofs: readonly Run[] = [
   proof('safety', 'two offers for each ride', ['SYMMETRY_CUT'], { statesMin: 1_900_000 }),
+  proof(
+    'coverage',
+    'statement by statement, each is reached',
+    ['STATEMENT_BY_STATEMENT', 'ENDS_ALIKE', 'SYMMETRY_CUT'],
+    {
+      statesMin: 170_000,
+    },
+  ),
   liveness('leases_end', 'under weak fairness every lease ends', 250_000),
   liveness('rides_end', 'under weak fairness every ride ends', 150_000),
 ];
@@ -136,7 +146,16 @@ export const runsOf = (model: string, isNightly: boolean): readonly Run[] => [
 ];
 
 /** What sets up a search and is no mutation. */
-const SETTINGS = new Set(['OFFERS_MAX', 'ENDS_ALIKE', 'BREADTH_FIRST', 'ONLY', 'GOAL', 'SYMMETRY_CUT', 'LIVENESS']);
+const SETTINGS = new Set([
+  'OFFERS_MAX',
+  STATEMENT_BY_STATEMENT,
+  'ENDS_ALIKE',
+  'BREADTH_FIRST',
+  'ONLY',
+  'GOAL',
+  'SYMMETRY_CUT',
+  'LIVENESS',
+]);
 
 /** Where the model and the list of runs don't fit together, one sentence each. */
 export function mismatches(model: string): string[] {

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { readPan, type PanReport, type Unreached } from './pan.ts';
-import { DEPTH_MAX, type Run } from './runs.ts';
+import { DEPTH_MAX, STATEMENT_BY_STATEMENT, type Run } from './runs.ts';
 
 export const MODEL = fileURLToPath(new URL('lease.pml', import.meta.url));
 
@@ -66,20 +66,34 @@ export async function tell(run: Run): Promise<string> {
     if (failed !== null) return failed;
     await execute(join(folder, 'pan'), panArgs(run), folder, run.deadlineMs);
     const args = ['-t', '-T', '-B', ...defines(run), 'lease.pml'];
-    return (await execute('spin', args, folder, run.deadlineMs)).text;
+    return story((await execute('spin', args, folder, run.deadlineMs)).text);
   });
+}
+
+/** spin goes on behind what failed, and says more of itself than of the model. */
+function story(replay: string): string {
+  const lines = replay.split('\n').map((text) => text.trim());
+  const end = lines.findIndex((text) => text.startsWith('spin: text of failed assertion'));
+  return (end < 0 ? lines : lines.slice(0, end + 1))
+    .filter((text) => text !== '' && (!text.startsWith('spin:') || text.includes('failed assertion')))
+    .map((text) => text.replace('spin: text of failed assertion: ', '→ '))
+    .join('\n');
 }
 
 /** Null, or why there is no program to run. */
 async function build(run: Run, folder: string): Promise<string | null> {
   await copyFile(MODEL, join(folder, 'lease.pml'));
-  const made = await execute('spin', [...defines(run), '-a', 'lease.pml'], folder, run.deadlineMs);
+  const made = await execute('spin', [...spinArgs(run), '-a', 'lease.pml'], folder, run.deadlineMs);
   if (made.code !== 0) return `spin: ${made.text.trim()}`;
   const compiled = await execute('gcc', [...gccArgs(run), '-o', 'pan', 'pan.c'], folder, run.deadlineMs);
   return compiled.code === 0 ? null : `gcc: ${compiled.text.trim()}`;
 }
 
 const defines = (run: Run): string[] => run.defines.map((name) => `-D${name}`);
+
+/** -o3: statements aren't merged. Of merged ones, as of those in a d_step, pan never says that it didn't reach them. */
+const spinArgs = (run: Run): string[] =>
+  run.defines.includes(STATEMENT_BY_STATEMENT) ? ['-o3', ...defines(run)] : defines(run);
 
 function gccArgs({ kind, search: order, claim, memoryMb }: Run): string[] {
   // What is found soon isn't worth compiling well.
@@ -96,7 +110,8 @@ const panArgs = ({ claim }: Run): string[] => [
   ...(claim === null ? [] : ['-a', '-f', '-A', '-N', claim]),
 ];
 
-function judge(run: Run, report: PanReport): string[] {
+/** What speaks against a run: why its report can't be believed, or what it found in place of what it should. */
+export function judge(run: Run, report: PanReport): string[] {
   const problems = [...report.problems];
   const { claim, violates, statesMin } = run;
   if (claim === null && !report.checks.has('assertion violations')) problems.push('assertions were not checked');
