@@ -61,8 +61,8 @@ async function runAll(runs: readonly Run[], onResult: (result: Result) => void):
 function line({ run, problems, violated, states, depth, searchMs }: Result): string {
   const verdict = problems.length === 0 ? 'ok    ' : 'FAILED';
   const size = `${states.toLocaleString('en').padStart(10)} states ${(searchMs / 1_000).toFixed(1).padStart(6)} s`;
-  const outcome = { proof: 'holds', mutation: `caught by ${violated}`, goal: `shown to happen` }[run.kind];
-  const steps = run.kind === 'proof' || run.claim !== null ? '' : `, in ${depth} steps`;
+  const outcome = { proof: 'holds', mutation: `caught by ${violated}`, goal: 'shown to happen' }[run.kind];
+  const steps = run.kind === 'proof' || run.claim !== null ? '' : `, in ${depth} step${depth === 1 ? '' : 's'}`;
   const said = problems.length === 0 ? `${outcome}${steps}` : problems.join('; ');
   return `${verdict} ${size}  ${run.kind.padEnd(8)} ${run.name}: ${run.kind === 'goal' ? '' : `${run.about}: `}${said}`;
 }
