@@ -76,8 +76,8 @@ export const NAMED: readonly NamedMutation[] = [
   {
     file: 'lease_drivers.sql',
     name: 'fence not raised',
-    from: 'fence = d.fence + 1',
-    to: 'fence = d.fence',
+    from: 'fence = greatest(d.fence, v_floor) + 1',
+    to: 'fence = greatest(d.fence, v_floor)',
   },
   {
     file: 'lease_drivers.sql',

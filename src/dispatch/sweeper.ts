@@ -14,7 +14,7 @@ import { dropStaleTickets, sweepLeases } from '../resource-leases/transitions.ts
 import { watchPickups } from './pickups.ts';
 
 /** A sweep comes when the next lease is over, but no sooner than this, and no later: leases are granted meanwhile. */
-const SWEEP_MS = { least: 50, most: 1_000 };
+export const SWEEP_MS = { least: 50, most: 1_000 };
 const DRIVERS_STEP = 2_000;
 /** Steps of one walk along a region's drivers: a region of so many drivers and no more. */
 const DRIVER_STEPS_MAX = 1_000;

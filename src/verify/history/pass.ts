@@ -7,7 +7,7 @@ import type { DatabaseClock, Interval } from './clock.ts';
 import type { Stories } from './stories.ts';
 
 /** What a sweep may take where nothing is broken: a period, a round, and work in hand on a busy machine. */
-export const SWEEP_GRACE_MS = SWEEP_MS + 5_000;
+export const SWEEP_GRACE_MS = SWEEP_MS.most + 5_000;
 /** After a fault was taken back everything may take so much longer, as in signs-of-life.ts. */
 export const RECOVERY_MS = 30_000;
 
