@@ -51,8 +51,11 @@ begin
       array_fill('ride_taken'::text, array[cardinality(v_losers)]), false, false, v_now);
   end if;
 
+  -- The verdicts are read by a later snapshot than the rest: of a term that others confirmed in between, the assignment
+  -- isn't seen yet.
   return query
-  select j.ord, nullif(case when j.verdict is null then 'busy' else j.verdict end, 'repeated'),
+  select j.ord,
+    nullif(case when j.verdict is null or j.verdict = 'repeated' and a.offer_id is null then 'busy' else j.verdict end, 'repeated'),
     coalesce(j.ord = any(v_ords), false), j.ride_id, j.driver_id, a.fence, a.assigned_at,
     r.pickup_lat, r.pickup_lng, r.dropoff_lat, r.dropoff_lng,
     (extract(epoch from a.assigned_at - r.requested_at) * 1000)::real,

@@ -2,7 +2,7 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { expect, test } from 'vitest';
 import { createRandom } from '../../domain/random.ts';
-import { connectDatabase } from '../../src/database/connection.ts';
+import { connectDatabase, type Sql } from '../../src/database/connection.ts';
 import { newId, newLeaseToken } from '../../src/leasing/ids.ts';
 import { createLeasing, type Leasing } from '../../src/leasing/leasing.ts';
 import * as t from '../../src/leasing/transitions.ts';
@@ -35,6 +35,54 @@ test('200 clients confirming the same offer at once: one assignment, and all get
   expect(await city.sql`select from assignments`).toHaveLength(1);
   expect(await city.events(rideId!)).toEqual(['ride_requested', 'offer_made', 'offer_accepted']);
 });
+
+/** The later judgement of a call, by which its answers are read, waits while somebody holds advisory lock 1. */
+const judgeLate = `
+  create sequence public.judgements;
+  alter function leasing.judge_terms rename to judge_terms_at_once;
+  create function leasing.judge_terms(
+    p_region smallint, p_offer_ids uuid[], p_tokens text[], p_driver_ids text[],
+    p_rides uuid[], p_drivers text[], p_ended_as text, p_now timestamptz)
+  returns table (ord int, offer_id uuid, ride_id uuid, driver_id text, verdict text, at timestamptz,
+    lease_expires_at timestamptz, received boolean)
+  language plpgsql as $$ begin
+    if current_setting('application_name') = 'late hot' and nextval('public.judgements') = 2 then
+      perform pg_advisory_xact_lock(1);
+    end if;
+    return query select * from leasing.judge_terms_at_once(
+      p_region, p_offer_ids, p_tokens, p_driver_ids, p_rides, p_drivers, p_ended_as, p_now);
+  end $$`;
+
+test('a confirm that another process commits while the answer is being read is busy, and never half an answer', async () => {
+  await using city = await openCity(1);
+  const [rideId] = await addRides(city.sql, city.region, 1);
+  const term = await lease(city.sql, city.region, rideId!, 'd1');
+  await city.sql.unsafe(judgeLate);
+  await using late = connectDatabase(city.url, { hotConnections: 1, applicationName: 'late' });
+  const gate = await city.sql.reserve();
+  await gate`select pg_advisory_lock(1)`;
+  let asked: Promise<t.ConfirmAnswer[]> | undefined;
+  await city.sql.begin(async (transaction) => {
+    expect(await t.confirmOffers(transaction as never, city.region, [term], true)).toMatchObject([{ refused: null }]);
+    asked = t.confirmOffers(late.hot, city.region, [term], false);
+    await waitsForLock(city.sql, 'late hot');
+  });
+  await gate`select pg_advisory_unlock(1)`;
+  gate.release();
+  expect(await asked!).toMatchObject([{ refused: 'busy' }]);
+  expect(await t.confirmOffers(late.hot, city.region, [term], true)).toMatchObject([
+    { refused: null, applied: false, fence: term.fence, assigned_at: expect.any(Date) as Date },
+  ]);
+});
+
+async function waitsForLock(sql: Sql, applicationName: string): Promise<void> {
+  for (;;) {
+    const waiting = await sql`select from pg_stat_activity where application_name = ${applicationName}
+      and wait_event_type = 'Lock' and wait_event = 'advisory'`;
+    if (waiting.length > 0) return;
+    await nextTurn();
+  }
+}
 
 test('50 matchers leasing the same 20 drivers at once: 20 leases, no error, no deadlock', async () => {
   await using city = await openCity(20);
