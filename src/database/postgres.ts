@@ -3,6 +3,8 @@
  * of a write and the write itself: `nextWrite` runs from `setImmediate` on a socket that is null by then
  * (porsager/postgres issues 1066, 1154, 1208). Catching that globally would leave its query hanging, so the two
  * places are mended as the module loads. When an update moves them, this file fails at import and not in production.
+ * A third ends the process when the server goes away while a new connection reads its array types: nobody handles that
+ * promise. What was asked of the connection is told by itself.
  */
 import { registerHooks } from 'node:module';
 
@@ -31,6 +33,12 @@ const mends = [
     socket.removeListener('data', data)
     socket.removeListener('connect', connected)
     idleTimer.cancel()
+`,
+  },
+  {
+    found: `        return fetchArrayTypes()
+`,
+    mended: `        return fetchArrayTypes().catch(noop)
 `,
   },
 ];
