@@ -127,6 +127,17 @@ function readBodies(app: App): void {
 }
 
 function holdForAll(app: App): void {
+  // Fastify tells only the requests that come after its closing began to let go of their connections. Those in hand
+  // would be kept alive by clients with nothing more to ask, and the drain would wait for them in vain.
+  let isClosing = false;
+  app.addHook('preClose', (done) => {
+    isClosing = true;
+    done();
+  });
+  app.addHook('onSend', (_request: FastifyRequest, reply: FastifyReply, payload, done) => {
+    if (isClosing) reply.header('connection', 'close');
+    done(null, payload);
+  });
   app.addHook('onRequest', (request: FastifyRequest, reply: FastifyReply, done) => {
     reply.header('x-content-type-options', 'nosniff').header('cache-control', 'no-store');
     done(request.is404 ? new ApiProblem('route_not_found') : undefined);

@@ -1,7 +1,8 @@
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import { describe, expect, test } from 'vitest';
-import { startApiWithoutDatabase } from './harness.ts';
+import { mintToken } from '../../src/auth.ts';
+import { SECRET, startApiWithoutDatabase } from './harness.ts';
 
 /** Sends this and nothing more; what comes back until the service ends the connection. */
 async function answerTo(port: number, sent: string): Promise<string> {
@@ -42,6 +43,38 @@ describe.concurrent('what isn’t a good request', () => {
     expect(answer).toContain('HTTP/1.1 401 ');
     socket.destroy();
   });
+});
+
+/** Until nobody new is let in. */
+async function refusesNewOnes(port: number): Promise<void> {
+  for (;;) {
+    const socket = connect(port, '127.0.0.1');
+    const isRefused = await once(socket, 'connect').then(
+      () => false,
+      () => true,
+    );
+    socket.destroy();
+    if (isRefused) return;
+  }
+}
+
+test('a request that is in hand when the service closes is answered, and its connection isn’t kept alive', async () => {
+  const api = await startApiWithoutDatabase();
+  const port = await api.listen();
+  const token = await mintToken(SECRET, { sub: 'r', role: 'rider', ttlS: 60 });
+  const head = `POST /v1/rides HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${token}\r\nContent-Type: application/json\r\n`;
+  const socket = connect(port, '127.0.0.1').setEncoding('utf8');
+  let heard = '';
+  socket.on('data', (part: string) => (heard += part));
+  socket.write(`${head}Expect: 100-continue\r\nContent-Length: 2\r\n\r\n{`);
+  while (!heard.includes('100 Continue')) await once(socket, 'data');
+  const closing = api[Symbol.asyncDispose]();
+  await refusesNewOnes(port);
+  socket.write('}');
+  await once(socket, 'close');
+  expect(heard).toContain('HTTP/1.1 400 ');
+  expect(heard.toLowerCase()).toContain('connection: close');
+  await closing;
 });
 
 test('thousands of requests one after the other leave nothing behind', async () => {
