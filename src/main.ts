@@ -48,6 +48,10 @@ const commands: Readonly<Record<string, Command>> = {
     summary: 'measure: the highest rate of rides held, beside its floor',
     run: program('../bench/main.ts'),
   },
+  chaos: {
+    summary: 'break the service under load and see whether its promises held',
+    run: program('../chaos/main.ts'),
+  },
   token: {
     summary: 'make a token for a role and subject',
     run: async (args) => (await import('./commands/token.ts')).token(args),

@@ -115,7 +115,10 @@ const CONNECTION_CODES = new Set([
   '57P01', // admin_shutdown
   '57P02', // crash_shutdown
   '57P03', // cannot_connect_now
+  '53100', // disk_full
+  '53200', // out_of_memory
   '53300', // too_many_connections
+  '58030', // io_error
   '25006', // read_only_sql_transaction: a replica that isn't promoted yet
 ]);
 
@@ -126,7 +129,7 @@ const codeOf = (error: unknown): string | undefined =>
 const holds = (error: unknown, test: (code: string) => boolean): boolean =>
   test(codeOf(error) ?? '') || (error instanceof Error && error.cause !== undefined && holds(error.cause, test));
 
-/** The database couldn't be reached or went away: nothing is known of what was asked, and it may be asked again. */
+/** The database couldn't be reached, went away or has run out of something: nothing is known of what was asked, and it may be asked again. */
 export function isUnreachable(error: unknown): boolean {
   if (error instanceof AggregateError) return error.errors.some(isUnreachable);
   return holds(error, (code) => CONNECTION_CODES.has(code));
