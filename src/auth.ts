@@ -15,6 +15,12 @@ export interface Identity {
   readonly role: Role;
 }
 
+/** Somebody with a valid token. */
+export interface Caller extends Identity {
+  /** When the token ends, in milliseconds since 1970. */
+  readonly expiresAtMs: number;
+}
+
 export type AuthErrorCode = 'token_missing' | 'token_invalid' | 'token_expired';
 
 export class AuthError extends Error {
@@ -29,7 +35,7 @@ export class AuthError extends Error {
 
 export interface Authenticator {
   /** Throws `AuthError`: `token_missing` for an empty token, `token_expired`, or `token_invalid` for anything else. */
-  verify(token: string): Promise<Identity>;
+  verify(token: string): Promise<Caller>;
 }
 
 /** HS256 needs a key at least as long as its hash (RFC 7518, 3.2): a shorter secret can be guessed from any token. */
@@ -54,15 +60,15 @@ const subjects: Readonly<Record<Role, RegExp>> = {
  */
 export function createAuthenticator(secret: string): Authenticator {
   const key = createSecretKey(secretBytes(secret));
-  const verified = new Map<string, { readonly identity: Identity; readonly expiresAtMs: number }>();
+  const verified = new Map<string, Caller>();
 
-  async function check(token: string): Promise<Identity> {
+  async function check(token: string): Promise<Caller> {
     if (token.length > TOKEN_MAX_CHARS) throw new AuthError('token_invalid', 'the token is too long');
     const claims = await verifiedClaims(token, key);
-    const identity = identityOf(claims);
+    const caller = { ...identityOf(claims), expiresAtMs: claims.exp! * 1000 };
     if (verified.size >= CACHED_TOKENS_MAX) verified.delete(verified.keys().next().value!);
-    verified.set(token, { identity, expiresAtMs: claims.exp! * 1000 });
-    return identity;
+    verified.set(token, caller);
+    return caller;
   }
 
   return {
@@ -70,7 +76,7 @@ export function createAuthenticator(secret: string): Authenticator {
       if (token === '') throw new AuthError('token_missing', 'a bearer token is needed');
       const known = verified.get(token);
       if (known === undefined) return check(token);
-      if (Date.now() < known.expiresAtMs) return known.identity;
+      if (Date.now() < known.expiresAtMs) return known;
       verified.delete(token);
       throw new AuthError('token_expired', 'the token has expired');
     },

@@ -1,6 +1,7 @@
 /** Every setting of a process, read from the environment and checked at once: what is wrong is named before anything starts. */
 import { z } from 'zod';
 import { defaultPolicy, policyProblems, type Policy } from '../domain/policy.ts';
+import { defaultRateLimits, type RateLimits } from './rate-limit.ts';
 
 export const ROLES = ['api', 'gateway', 'matcher', 'sweeper', 'outbox'] as const;
 export type Role = (typeof ROLES)[number];
@@ -18,6 +19,7 @@ export interface Config {
   readonly authSecret: string | null;
   /** What a new region runs under. */
   readonly newRegionPolicy: Policy;
+  readonly rateLimits: RateLimits;
   readonly hotConnections: number;
   /** Share of match rounds that fail on purpose, for rehearsals. */
   readonly matcherFaultRate: number;
@@ -39,6 +41,7 @@ const SECRET_MIN_BYTES = 32;
 
 const url = (protocols: RegExp, example: string) =>
   z.url({ protocol: protocols, error: `must be a URL such as ${example}` });
+const rate = z.coerce.number().int().min(1).max(1_000_000);
 const emptyIsAbsent = (value: unknown): unknown => (value === '' ? undefined : value);
 
 const environment = z.object({
@@ -66,6 +69,8 @@ const environment = z.object({
   ),
   POLICY: z.preprocess(emptyIsAbsent, z.string().optional()),
   HOT_CONNECTIONS: z.coerce.number().int().min(4).max(200).default(10),
+  DEVICE_REQUESTS_PER_S: rate.default(defaultRateLimits.devicePerS),
+  SERVICE_REQUESTS_PER_S: rate.default(defaultRateLimits.servicePerS),
   MATCHER_FAULT_RATE: z.coerce.number().min(0).max(1).default(0),
   LOG_LEVEL: z.enum(['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent']).default('info'),
 });
@@ -91,6 +96,7 @@ export function readConfig(env: Readonly<Record<string, string | undefined>>): C
     redisUrl: settings.REDIS_URL ?? null,
     authSecret: settings.AUTH_SECRET ?? null,
     newRegionPolicy: policy,
+    rateLimits: { devicePerS: settings.DEVICE_REQUESTS_PER_S, servicePerS: settings.SERVICE_REQUESTS_PER_S },
     hotConnections: settings.HOT_CONNECTIONS,
     matcherFaultRate: settings.MATCHER_FAULT_RATE,
     logLevel: settings.LOG_LEVEL,

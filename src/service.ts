@@ -20,6 +20,7 @@ import { createMetrics } from './ops/metrics.ts';
 import { startOutbox } from './outbox/outbox.ts';
 import { startSingletons } from './ops/singletons.ts';
 import { startPositions } from './positions.ts';
+import { createCallerLimiter, type RateLimits } from './rate-limit.ts';
 import { Regions } from './regions.ts';
 import { DatabaseLeases } from './resource-leases/database-leases.ts';
 
@@ -33,6 +34,7 @@ export interface ServiceOptions {
   readonly isAlone: boolean;
   readonly authSecret: string;
   readonly newRegionPolicy: Policy;
+  readonly rateLimits: RateLimits;
   readonly hotConnections: number;
   readonly matcherFaultRate: number;
   readonly log: Logger;
@@ -81,6 +83,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
   });
   const positions = startPositions({ sql: database.hot, log });
   const authenticator = createAuthenticator(options.authSecret);
+  const mayAsk = createCallerLimiter(options.rateLimits);
 
   let isDraining = false;
   const readiness = createReadiness({
@@ -96,6 +99,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     leasing,
     resourceLeases,
     authenticator,
+    mayAsk,
     metrics,
     presence: positions,
     readiness,
@@ -103,7 +107,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     log,
   });
   const gateway = roles.has('gateway')
-    ? new Gateway({ database, authenticator, regions, leasing, positions, metrics, fanout, log })
+    ? new Gateway({ database, authenticator, mayAsk, regions, leasing, positions, metrics, fanout, log })
     : null;
 
   const stopWatchingEpochs = watchEpochs({ sql: database.cold, metrics, log });

@@ -16,6 +16,7 @@ import type { PositionReport } from '../leasing/transitions.ts';
 import type { Readiness } from '../ops/health.ts';
 import type { Logger } from '../ops/log.ts';
 import type { Metrics } from '../ops/metrics.ts';
+import type { CallerLimiter } from '../rate-limit.ts';
 import type { Region, Regions } from '../regions.ts';
 import type { DatabaseLeases } from '../resource-leases/database-leases.ts';
 import { ApiProblem, type ProblemCode } from './problem.ts';
@@ -28,6 +29,7 @@ export interface ApiDeps {
   readonly leasing: Leasing;
   readonly resourceLeases: DatabaseLeases;
   readonly authenticator: Authenticator;
+  readonly mayAsk: CallerLimiter;
   readonly metrics: Metrics;
   /** Takes a position to be written with others soon. */
   readonly presence: { report(region: number, report: PositionReport): void };

@@ -24,12 +24,12 @@ const DriverProfile = z
     }),
     maxPickupM: z
       .number()
-      .positive()
+      .min(1)
       .max(MAX_PICKUP_MAX_M)
       .nullable()
       .optional()
       .meta({ description: 'The longest way to a pickup, great circle; null: any.' }),
-    shiftEndsAt: schemas.Time.nullable()
+    shiftEndsAt: schemas.NearTime.nullable()
       .optional()
       .meta({ description: 'No trip is offered that wouldn’t be over by then; null: no set end.' }),
   })

@@ -45,8 +45,8 @@ export function createErrorHandler(log: Logger) {
   const report = createReporter(log);
   return (error: unknown, request: FastifyRequest, reply: FastifyReply): FastifyReply => {
     const problem = problemOf(error);
-    // Whoever hung up hears nothing, and is no failure.
-    if (problem.status >= 500 && !request.raw.destroyed) report(problem, error, request);
+    // Whoever hung up hears nothing, and is no failure. The socket tells: a request is `destroyed` once its body was read.
+    if (problem.status >= 500 && !request.socket.destroyed) report(problem, error, request);
     if (problem.retryAfterS !== undefined) reply.header('retry-after', problem.retryAfterS);
     return reply
       .code(problem.status)

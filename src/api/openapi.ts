@@ -93,10 +93,14 @@ const describeRoute: SwaggerTransform = (input) => {
       ...schema,
       description: [schema.description, only].filter(Boolean).join('\n\n'),
       security: [{ bearer: [] }],
-      response: { ...response, ...problemResponses(problemsOf(own, schema.body !== undefined)) },
+      response: { ...response, ...problemResponses(problemsOf(own, mayHaveBody(schema, input.route.method))) },
     },
   };
 };
+
+/** One that comes with a DELETE counts for nothing, and is read all the same. */
+const mayHaveBody = (schema: { readonly body?: unknown }, method: string | readonly string[]): boolean =>
+  schema.body !== undefined || [method].flat().includes('DELETE');
 
 const replayedHeader = {
   'Idempotency-Replayed': { type: 'string', enum: ['true'], description: 'Present when the key was used before.' },
@@ -111,6 +115,7 @@ const problemsOf = (own: readonly ProblemCode[], hasBody: boolean): ReadonlySet<
     'token_invalid',
     'token_expired',
     'forbidden',
+    'too_many_requests',
     ...own,
     ...(hasBody ? (['body_too_large', 'unsupported_media_type'] as const) : []),
     'internal_error',
@@ -127,7 +132,7 @@ function problemResponses(codes: ReadonlySet<ProblemCode>): Record<string, objec
       status,
       {
         description: `${STATUS_CODES[status]}: ${ofStatus.map((code) => `\`${code}\``).join(', ')}`,
-        ...(status === 503 && { headers: retryAfterHeader }),
+        ...(ofStatus.some((code) => 'retryAfterS' in problems[code]) && { headers: retryAfterHeader }),
         content: {
           [PROBLEM_TYPE]: {
             schema: {
@@ -166,7 +171,7 @@ function allowNoBody({ paths }: Document): void {
 }
 
 /** Statuses that refuse with the same codes wherever they appear: said once. */
-const SHARED_STATUSES: ReadonlySet<string> = new Set(['401', '413', '415', '500', '503']);
+const SHARED_STATUSES: ReadonlySet<string> = new Set(['401', '413', '415', '429', '500', '503']);
 
 function shareProblems({ paths, components, ...rest }: Document): Document {
   const responses: Record<string, object> = {};

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { CLASSES_MAX, defaultPolicy, policyBounds, type Policy } from '../../domain/policy.ts';
-import type { Sql } from '../database/connection.ts';
+import { isSequenceExhausted, type Sql } from '../database/connection.ts';
 import { regionById, type ApiDeps, type App } from './context.ts';
 import { dropCanary, promoteCanary, saveCanary, savePolicy } from './policies.ts';
 import { ApiProblem } from './problem.ts';
@@ -11,7 +11,9 @@ const RADIUS_MAX_M = 500_000;
 const RegionBody = z.strictObject({
   name: z
     .string()
-    .regex(/^[^\p{C}]{1,200}$/u, 'must be 1–200 characters, none of them a control character')
+    .min(1)
+    .max(200)
+    .refine((name) => !/\p{C}/u.test(name), 'must hold no control character')
     .meta({ examples: ['Manhattan'] }),
   center: Point,
   radiusM: z
@@ -83,12 +85,12 @@ function putRegion(app: App, { database, regions, newRegionPolicy }: ApiDeps): v
         body: RegionBody,
         response: { 200: Region, 201: Region },
       },
-      config: { roles: ['ops'] },
+      config: { roles: ['ops'], problems: ['regions_exhausted'] },
     },
     async ({ params: { id }, body, identity }, reply) => {
-      const { created, policyVersion } = await saveRegion(database.cold, id, body, {
-        policy: newRegionPolicy,
-        by: identity.sub,
+      const first = { policy: newRegionPolicy, by: identity.sub };
+      const { created, policyVersion } = await saveRegion(database.cold, id, body, first).catch((error: unknown) => {
+        throw isSequenceExhausted(error) ? new ApiProblem('regions_exhausted') : error;
       });
       regions.forget();
       return reply.code(created ? 201 : 200).send({ id, ...body, policyVersion });
@@ -163,7 +165,7 @@ function putPolicy(app: App, { database, regions }: ApiDeps): void {
 
 const Share = z
   .number()
-  .gt(0)
+  .min(0.0001)
   .max(1)
   .meta({ description: 'Of the new rides.', examples: [0.05] });
 const CanaryBody = PolicyBody.extend({ share: Share }).meta({

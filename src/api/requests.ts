@@ -3,13 +3,18 @@ import { createHash } from 'node:crypto';
 import type { FastifyRequest, FastifySchemaCompiler, onRequestAsyncHookHandler } from 'fastify';
 import { z } from 'zod';
 import type { Authenticator, Role } from '../auth.ts';
+import type { CallerLimiter } from '../rate-limit.ts';
 import { ApiProblem, type FieldError } from './problem.ts';
 
-/** Lets only these roles through, before a byte of the body is read. */
-export function guard(authenticator: Authenticator, roles: readonly Role[]): onRequestAsyncHookHandler {
+/** Lets only these roles through, and nobody too often, before a byte of the body is read. */
+export function guard(
+  { authenticator, mayAsk }: { readonly authenticator: Authenticator; readonly mayAsk: CallerLimiter },
+  roles: readonly Role[],
+): onRequestAsyncHookHandler {
   const only = `only for: ${roles.join(', ')}`;
   return async (request: FastifyRequest) => {
     const identity = await authenticator.verify(bearerToken(request.headers.authorization));
+    if (!mayAsk(identity)) throw new ApiProblem('too_many_requests');
     if (!roles.includes(identity.role)) throw new ApiProblem('forbidden', { detail: only });
     request.identity = identity;
   };

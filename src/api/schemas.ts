@@ -63,6 +63,8 @@ export const Point = z
   .meta({ id: 'Point', description: 'WGS 84, degrees.', examples: [{ lat: 40.7484, lng: -73.9857 }] });
 
 export const Time = z.iso.datetime().meta({ examples: ['2026-11-21T08:15:30.125Z'] });
+/** One that is asked for: of a form and a century that the database reads as well. */
+export const NearTime = Time.max(40).refine((time) => time >= '2000' && time < '2200', 'must lie in 2000–2199');
 const Fence = z
   .int()
   .meta({ description: 'Counts the driver’s leases: of two holders the one with the higher fence is newer.' });

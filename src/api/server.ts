@@ -105,6 +105,7 @@ export async function openApiDocument(): Promise<object> {
     leasing: createLeasing(database, metrics, { tell: () => {}, wake: () => {} }),
     resourceLeases: new DatabaseLeases({ database, secret: '' }),
     authenticator: createAuthenticator('describing an API takes no secret'),
+    mayAsk: () => true,
     presence: { report: () => {} },
     readiness: async () => ({ ok: true, checks: {} }),
     newRegionPolicy: defaultPolicy,
@@ -121,10 +122,16 @@ function readBodies(app: App): void {
   const parse = app.getDefaultJsonParser('error', 'error');
   app.removeAllContentTypeParsers();
   app.addContentTypeParser('application/json', { parseAs: 'string' }, (request, body, done) => {
-    if (body === '') done(null, undefined);
-    else void parse(request, body as string, done);
+    if (body === '') return done(null, undefined);
+    void parse(request, body as string, (error: Error | null, value?: unknown) => {
+      // Further on, null is how fastify says that there was no body.
+      done(error ?? (value === null ? notAnObject() : null), value);
+    });
   });
 }
+
+const notAnObject = (): ApiProblem =>
+  new ApiProblem('invalid_request', { errors: [{ path: 'body', message: 'must be an object' }] });
 
 function holdForAll(app: App): void {
   // Fastify tells only the requests that come after its closing began to let go of their connections. Those in hand
@@ -185,10 +192,10 @@ function inFlight(max: number, deadlineMs: number) {
 }
 
 /** Whoever adds a route below /v1 says for whom it is. */
-function guardRoute(route: RouteOptions, { authenticator }: ApiDeps): void {
+function guardRoute(route: RouteOptions, deps: ApiDeps): void {
   const roles = route.config?.roles;
   if (roles === undefined) throw new Error(`${route.url} doesn’t say for which roles it is`);
-  route.onRequest = guard(authenticator, roles);
+  route.onRequest = guard(deps, roles);
 }
 
 /**

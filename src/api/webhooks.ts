@@ -5,7 +5,7 @@ import { isSecret, newSecret } from '../outbox/signature.ts';
 import { regionById, type ApiDeps, type App } from './context.ts';
 import { ApiProblem } from './problem.ts';
 import { cursorOf, pageOf, pageQuery } from './requests.ts';
-import { FleetId, FleetIdParams, Time } from './schemas.ts';
+import { FleetId, FleetIdParams, named, Time } from './schemas.ts';
 
 const URL_MAX_CHARS = 2_000;
 const TYPES_MAX = 50;
@@ -16,6 +16,7 @@ const WebhookBody = z.strictObject({
   url: z
     .url({ protocol: /^https?$/, error: 'must be an http:// or https:// address' })
     .max(URL_MAX_CHARS)
+    .refine((address) => !/[\p{C}\s]/u.test(address), 'must hold no space and no control character')
     .meta({ examples: ['https://backend.example/cabrank'] }),
   secret: z
     .string()
@@ -195,7 +196,15 @@ function redeliver(app: App, { database }: ApiDeps): void {
         summary: 'Try again what couldn’t be delivered',
         description: `All of it, or the events named; up to ${REDELIVERED_MAX} at a time.`,
         params: FleetIdParams,
-        body: z.strictObject({ keys: z.array(z.string().max(256)).min(1).max(100).optional() }).optional(),
+        body: z
+          .strictObject({
+            keys: z
+              .array(named({ min: 1, max: 256 }))
+              .min(1)
+              .max(100)
+              .optional(),
+          })
+          .optional(),
         response: { 200: z.object({ revived: z.int() }) },
       },
       config: { roles: ['ops'], problems: ['webhook_not_found'] },

@@ -1,5 +1,6 @@
 /** Work claimed under a lease, over REST. */
 import { z } from 'zod';
+import { jsonProblem } from '../client/leases/bounds.ts';
 import { workBounds } from '../client/leases/work.ts';
 import type { ApiDeps, App } from './context.ts';
 import { refuseOwnName } from './requests.ts';
@@ -25,11 +26,10 @@ const NewItem = z
     payload: Payload,
     delayMs: bounded(workBounds.delayMs).optional().meta({ description: 'Not to be claimed before.' }),
   })
-  .refine(({ payload }) => payload !== undefined && fits(payload), {
-    path: ['payload'],
-    error: `must be at most ${workBounds.payloadBytes.max} bytes of JSON`,
+  .superRefine(({ payload }, context) => {
+    const message = jsonProblem('payload', payload, workBounds.payloadBytes);
+    if (message !== null) context.addIssue({ code: 'custom', path: ['payload'], message });
   });
-const fits = (payload: unknown): boolean => Buffer.byteLength(JSON.stringify(payload)) <= workBounds.payloadBytes.max;
 
 const ClaimedItem = z
   .object({

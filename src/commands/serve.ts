@@ -2,10 +2,10 @@
 import { mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { pino } from 'pino';
 import { readConfig, ROLES, type Config } from '../config.ts';
 import { keepAuthSecret } from '../data-folder.ts';
 import { startEmbedded } from '../database/embedded.ts';
+import { createLog } from '../ops/log.ts';
 import { startService } from '../service.ts';
 import { migrateWhenUp } from './reach.ts';
 import { askedToStop, drainWithin } from './stopping.ts';
@@ -25,6 +25,8 @@ Settings by environment (the second column above, and):
   AUTH_SECRET      the HS256 secret of the tokens, 32 bytes or more
   REDIS_URL        Redis or Valkey for the queue and the socket fan-out
   POLICY           JSON of policy settings that new regions shall have instead of the defaults
+  DEVICE_REQUESTS_PER_S   of one rider or driver, 100
+  SERVICE_REQUESTS_PER_S  of one service or ops, 5000
   HOT_CONNECTIONS  database connections for the transitions, 10
   LOG_LEVEL        info
   MATCHER_FAULT_RATE  share of match rounds that fail on purpose, 0
@@ -55,7 +57,7 @@ export async function serve(args: string[]): Promise<number> {
     ...(flags.roles === undefined ? {} : { ROLES: flags.roles }),
     ...(flags['data-dir'] === undefined ? {} : { DATA_DIR: flags['data-dir'] }),
   });
-  const log = pino({ level: config.logLevel });
+  const log = createLog(config.logLevel);
   const stopped = askedToStop();
 
   await using stack = new AsyncDisposableStack();

@@ -139,3 +139,6 @@ const LOCK_CODES = new Set(['55P03', '40P01', '57014']);
 
 /** A row stayed locked past the deadline, or the wait was part of a deadlock: nothing was done. */
 export const isLockTimeout = (error: unknown): boolean => holds(error, (code) => LOCK_CODES.has(code));
+
+/** A column that numbers its rows has no number left. */
+export const isSequenceExhausted = (error: unknown): boolean => holds(error, (code) => code === '2200H');

@@ -31,6 +31,9 @@ const shapes = {
   cancel: z.strictObject({ rideId: id, reasonCode: z.string().regex(/^[a-z0-9_]{1,64}$/) }),
 } as const;
 
+/** All that is heard. */
+export const DRIVER_EVENTS = Object.keys(shapes) as readonly EventName[];
+
 type Shapes = typeof shapes;
 type EventName = keyof Shapes;
 
@@ -48,11 +51,12 @@ type Handlers = { [E in EventName]: (data: z.infer<Shapes[E]>) => Promise<unknow
 export function handleDriverEvents(deps: GatewayDeps, seat: Seat): void {
   const handlers = handlersOf(deps, seat);
   let inHand = 0;
-  for (const event of Object.keys(shapes) as EventName[]) {
+  for (const event of DRIVER_EVENTS) {
     seat.socket.on(event, async (...args: unknown[]) => {
       const answer = args.at(-1);
       const reply = typeof answer === 'function' ? (answer as (reply: unknown) => void) : () => {};
-      if (inHand >= IN_HAND_MAX) return reply({ ok: false, error: { code: 'too_many_requests' } });
+      if (inHand >= IN_HAND_MAX || !deps.mayAsk({ role: 'driver', sub: seat.driverId }))
+        return reply({ ok: false, error: { code: 'too_many_requests' } });
       inHand += 1;
       seat.lastSeenAtMs = performance.now();
       try {

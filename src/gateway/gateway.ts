@@ -1,8 +1,9 @@
 /** The drivers' websocket: who is connected here, what they are told, what they say. */
-import type { Server as HttpServer } from 'node:http';
-import type { Namespace, Socket } from 'socket.io';
+import type { IncomingMessage, Server as HttpServer } from 'node:http';
+import type { Namespace, Server, Socket } from 'socket.io';
 import { AuthError } from '../auth.ts';
 import * as transitions from '../leasing/transitions.ts';
+import { createRateLimiter } from '../rate-limit.ts';
 import { driverSnapshot, regionNumberOfDriver } from '../records.ts';
 import { handleDriverEvents } from './driver-events.ts';
 import type { DriverConnected } from './fanout.ts';
@@ -18,6 +19,12 @@ const LOOK_EVERY_MS = { least: 50, most: 500 };
 const TOUCH_EVERY_MS = 500;
 const UNDELIVERED_MAX = 1_000;
 const SOCKETS_MAX = 100_000;
+/** Connections that are nobody's yet: they have the fan-out's `connectTimeout` to show a token. */
+const STRANGERS_MAX = 10_000;
+/** Of one connection, whatever is in them. An app sends a few; beyond this, answering costs more than hanging up. */
+const FRAMES_PER_S_MAX = 1_000;
+/** For the closing to arrive. */
+const CLOSING_MS = 1_000;
 
 export class GatewayRefusal extends Error {
   readonly data: { readonly code: string };
@@ -26,6 +33,12 @@ export class GatewayRefusal extends Error {
     super(code);
     this.data = { code };
   }
+}
+
+interface Admitted {
+  readonly driverId: string;
+  readonly region: number;
+  readonly expiresAtMs: number;
 }
 
 export class Gateway {
@@ -46,13 +59,17 @@ export class Gateway {
     drivers.use((socket, next) => {
       this.#admit(socket).then(
         () => next(),
-        (error: unknown) => next(error instanceof GatewayRefusal ? error : new GatewayRefusal('unavailable')),
+        (error: unknown) =>
+          refuse(socket, next, error instanceof GatewayRefusal ? error : new GatewayRefusal('unavailable')),
       );
     });
+    // Every socket.io server has this namespace, and lets everybody in.
+    fanout.io.of('/').use((socket, next) => refuse(socket, next, new GatewayRefusal('forbidden')));
     drivers.on('connection', (socket) => void this.#seat(socket));
     fanout.onNotices((notices) => this.#deliver(notices));
     fanout.onConnected((connected) => this.#unseatOlder(connected));
-    fanout.io.attach(server);
+    fanout.io.attach(server, { allowRequest: (request, answer) => answer(null, this.#hasRoomFor(request)) });
+    boundConnections(fanout.io);
     this.#touchTimer = setInterval(() => void this.#touchSilent(), TOUCH_EVERY_MS);
     this.#lookAgain(LOOK_EVERY_MS.most);
   }
@@ -83,19 +100,19 @@ export class Gateway {
     if (this.#seats.size >= SOCKETS_MAX) throw new GatewayRefusal('overloaded');
     const token: unknown = socket.handshake.auth.token;
     if (typeof token !== 'string') throw new GatewayRefusal('token_missing');
-    const identity = await this.#deps.authenticator.verify(token).catch((error: unknown) => {
+    const caller = await this.#deps.authenticator.verify(token).catch((error: unknown) => {
       throw new GatewayRefusal(error instanceof AuthError ? error.code : 'unavailable');
     });
-    if (identity.role !== 'driver') throw new GatewayRefusal('forbidden');
-    const region = await regionNumberOfDriver(this.#deps.database, identity.sub);
+    if (caller.role !== 'driver') throw new GatewayRefusal('forbidden');
+    const region = await regionNumberOfDriver(this.#deps.database, caller.sub);
     if (region === null) throw new GatewayRefusal('driver_not_found');
-    socket.data = { driverId: identity.sub, region };
+    socket.data = { driverId: caller.sub, region, expiresAtMs: caller.expiresAtMs } satisfies Admitted;
   }
 
   async #seat(socket: Socket): Promise<void> {
-    const { driverId, region } = socket.data as { driverId: string; region: number };
-    const now = performance.now();
-    const seat: Seat = { driverId, region, socket, connectedAtMs: Date.now(), lastSeenAtMs: now, push: null };
+    const { driverId, region, expiresAtMs } = socket.data as Admitted;
+    const lastSeenAtMs = performance.now();
+    const seat: Seat = { driverId, region, socket, connectedAtMs: Date.now(), expiresAtMs, lastSeenAtMs, push: null };
     this.#seats.get(driverId)?.socket.disconnect(true);
     this.#seats.set(driverId, seat);
     this.#deps.metrics.connectedDrivers.set(this.#seats.size);
@@ -106,6 +123,8 @@ export class Gateway {
       if (seat.push !== null) seat.push.isOver = true;
       if (this.#seats.get(driverId) === seat) this.#seats.delete(driverId);
       this.#deps.metrics.connectedDrivers.set(this.#seats.size);
+      // Whoever leaves the namespace leaves the connection, or it would be held for nobody.
+      socket.conn.close();
     });
     await this.#sendState(seat);
   }
@@ -180,7 +199,10 @@ export class Gateway {
   async #touchSilent(): Promise<void> {
     const regions = new Map((await this.#deps.regions.all().catch(() => [])).map((region) => [region.number, region]));
     const now = performance.now();
+    const wallMs = Date.now();
     for (const seat of this.#seats.values()) {
+      // The app connects again by itself, with a new token.
+      if (wallMs >= seat.expiresAtMs) seat.socket.conn.close();
       const graceMs = regions.get(seat.region)?.policy.presenceGraceMs;
       if (graceMs === undefined || now - seat.lastSeenAtMs < graceMs / 3) continue;
       seat.lastSeenAtMs = now;
@@ -188,9 +210,42 @@ export class Gateway {
     }
   }
 
+  /** A connection that exists may go on; of new ones only so many may be nobody's. */
+  #hasRoomFor({ url }: IncomingMessage): boolean {
+    if (new URL(url ?? '/', 'http://gateway').searchParams.has('sid')) return true;
+    return this.#deps.fanout.io.engine.clientsCount - this.#seats.size < STRANGERS_MAX;
+  }
+
   #unseatOlder({ driverId, socketId, connectedAtMs }: DriverConnected): void {
     const seat = this.#seats.get(driverId);
     if (seat === undefined || seat.socket.id === socketId || seat.connectedAtMs > connectedAtMs) return;
     seat.socket.disconnect(true);
   }
+}
+
+/** Says why, and hangs up: whoever was refused has no reason to stay. */
+function refuse(socket: Socket, next: (refusal: GatewayRefusal) => void, refusal: GatewayRefusal): void {
+  next(refusal);
+  // socket.io sends the refusal in the next tick; closing sends what is written first.
+  setImmediate(() => socket.conn.close());
+}
+
+/**
+ * Holds for everybody, before anything is read: a flood of frames ends its connection, and so does a binary one, of which
+ * there are none here. The end is ours alone: a peer that doesn't answer a closing would hold it for half a minute.
+ */
+function boundConnections(io: Server): void {
+  const mayCome = createRateLimiter(FRAMES_PER_S_MAX);
+  let connections = 0;
+  io.engine.on('connection', (connection: Socket['conn']) => {
+    const name = String(++connections);
+    connection.on('packet', ({ data }: { readonly data?: unknown }) => {
+      const isText = data === undefined || typeof data === 'string';
+      if (!isText || !mayCome(name)) connection.close(true);
+    });
+    connection.on('close', () => {
+      const { socket } = connection.transport as unknown as { readonly socket?: { terminate(): void } };
+      setTimeout(() => socket?.terminate(), CLOSING_MS).unref();
+    });
+  });
 }

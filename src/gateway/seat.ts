@@ -6,6 +6,7 @@ import type { Leasing } from '../leasing/leasing.ts';
 import type { Logger } from '../ops/log.ts';
 import type { Metrics } from '../ops/metrics.ts';
 import type { Positions } from '../positions.ts';
+import type { CallerLimiter } from '../rate-limit.ts';
 import type { Regions } from '../regions.ts';
 import type { Fanout } from './fanout.ts';
 import type { Push } from './offer-pushes.ts';
@@ -13,6 +14,7 @@ import type { Push } from './offer-pushes.ts';
 export interface GatewayDeps {
   readonly database: Database;
   readonly authenticator: Authenticator;
+  readonly mayAsk: CallerLimiter;
   readonly regions: Regions;
   readonly leasing: Leasing;
   readonly positions: Positions;
@@ -27,6 +29,8 @@ export interface Seat {
   readonly region: number;
   readonly socket: Socket;
   readonly connectedAtMs: number;
+  /** When the driver's token ends, in milliseconds since 1970. */
+  readonly expiresAtMs: number;
   lastSeenAtMs: number;
   push: Push | null;
 }

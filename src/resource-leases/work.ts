@@ -79,8 +79,10 @@ export class DatabaseWork implements WorkQueue {
     refuse(workProblem.claims([claim]) ?? workProblem.failure(failure));
     const { error, retryInMs, attemptsMax } = failure;
     const { queue, key, token } = claim;
+    // Whatever a worker's error says: it is for people, and shall not keep the failure from being told.
+    const kept = error.slice(0, ERROR_CHARS_MAX).toWellFormed().replaceAll('\0', '\u{FFFD}');
     const [row] = await this.#hot.sql<{ refused: 'claim_lost' | null; dead: boolean }[]>`
-      select refused, dead from fail_work(${queue}, ${key}, ${token}, ${error.slice(0, ERROR_CHARS_MAX)},
+      select refused, dead from fail_work(${queue}, ${key}, ${token}, ${kept},
         ${retryInMs}::bigint, ${attemptsMax}::int)`;
     const { refused, dead } = row!;
     if (refused !== null) this.#observer.lost(queue);

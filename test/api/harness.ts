@@ -13,6 +13,7 @@ import { DatabaseLeases } from '../../src/resource-leases/database-leases.ts';
 import { recordPositions } from '../../src/leasing/transitions.ts';
 import { createReadiness, databaseCheck } from '../../src/ops/health.ts';
 import { createMetrics } from '../../src/ops/metrics.ts';
+import type { CallerLimiter } from '../../src/rate-limit.ts';
 import { Regions } from '../../src/regions.ts';
 import { createTestDatabase } from '../support/database.ts';
 
@@ -40,7 +41,7 @@ export interface Call {
   readonly headers?: Record<string, string>;
 }
 
-export type Method = 'GET' | 'POST' | 'PUT' | 'DELETE' | 'PATCH';
+export type Method = 'GET' | 'HEAD' | 'POST' | 'PUT' | 'DELETE' | 'PATCH';
 
 export interface TestApi extends AsyncDisposable {
   readonly database: Database;
@@ -53,10 +54,10 @@ export interface TestApi extends AsyncDisposable {
   call(method: Method, path: string, call?: Call): Promise<Answer>;
 }
 
-export async function startTestApi({ policy = calmPolicy }: { policy?: Policy } = {}): Promise<TestApi> {
+export async function startTestApi(options: { policy?: Policy; mayAsk?: CallerLimiter } = {}): Promise<TestApi> {
   await using stack = new AsyncDisposableStack();
   const { url } = stack.use(await createTestDatabase());
-  return await createTestApi({ url, policy, stack: stack.move() });
+  return await createTestApi({ ...options, url, stack: stack.move() });
 }
 
 /** On a database that nobody listens for any more. */
@@ -73,6 +74,7 @@ export async function startApiWithoutDatabase(): Promise<TestApi> {
 async function createTestApi(options: {
   readonly url: string;
   readonly policy?: Policy;
+  readonly mayAsk?: CallerLimiter;
   readonly stack: AsyncDisposableStack;
 }): Promise<TestApi> {
   const { stack } = options;
@@ -88,6 +90,7 @@ async function createTestApi(options: {
     resourceLeases: new DatabaseLeases({ database, secret: SECRET }),
     leasing: createLeasing(database, metrics, { tell: (_region, told) => void notices.push(...told), wake: () => {} }),
     authenticator: createAuthenticator(SECRET),
+    mayAsk: options.mayAsk ?? (() => true),
     presence: { report: (region, report) => void positions.push(recordPositions(database.hot, region, [report])) },
     readiness: createReadiness({ database: databaseCheck(database) }),
     newRegionPolicy: options.policy ?? calmPolicy,
@@ -107,7 +110,7 @@ async function createTestApi(options: {
       const sent = body === undefined ? {} : { payload: typeof body === 'string' ? body : JSON.stringify(body) };
       const type = body === undefined ? {} : { 'content-type': 'application/json' };
       const response = await app.inject({ method, url: path, headers: { ...type, ...auth, ...headers }, ...sent });
-      const isJson = String(response.headers['content-type']).includes('json');
+      const isJson = method !== 'HEAD' && String(response.headers['content-type']).includes('json');
       const answer = {
         status: response.statusCode,
         headers: response.headers,
@@ -168,13 +171,17 @@ export const NEARBY = { lat: 40.76, lng: -73.97 };
 export const OPS = { as: 'ops:operator' } as const;
 export const SERVICE = { as: 'service:backend' } as const;
 
-export async function openRegion(api: TestApi, id = 'city'): Promise<void> {
+export async function openRegion(api: Pick<TestApi, 'call'>, id = 'city'): Promise<void> {
   const region = { name: 'A city', center: CENTER, radiusM: 10_000 };
   expect((await api.call('PUT', `/v1/regions/${id}`, { ...OPS, body: region })).status).toBe(201);
 }
 
 /** A driver who is available, at the center. */
-export async function openDriver(api: TestApi, id: string, regionId = 'city'): Promise<void> {
+export async function openDriver(
+  api: Pick<TestApi, 'call' | 'positionsWritten'>,
+  id: string,
+  regionId = 'city',
+): Promise<void> {
   const as = `driver:${id}` as const;
   await must(api.call('PUT', `/v1/drivers/${id}`, { as, body: { regionId } }));
   await must(api.call('POST', `/v1/drivers/${id}/online`, { as }));
@@ -189,7 +196,7 @@ export const rideBody = (riderId: string, regionId = 'city') => ({
   dropoff: CENTER,
 });
 
-export async function requestRide(api: TestApi, riderId = 'rider-1', regionId = 'city'): Promise<string> {
+export async function requestRide(api: Pick<TestApi, 'call'>, riderId = 'rider-1', regionId = 'city'): Promise<string> {
   const { body } = await must(
     api.call('POST', '/v1/rides', { as: `rider:${riderId}`, body: rideBody(riderId, regionId) }),
   );
@@ -201,18 +208,19 @@ export interface MadeOffer {
   readonly leaseToken: string;
 }
 
-export async function makeOffer(api: TestApi, rideId: string, driverId: string): Promise<MadeOffer> {
+export async function makeOffer(api: Pick<TestApi, 'call'>, rideId: string, driverId: string): Promise<MadeOffer> {
   const { body } = await must(api.call('POST', `/v1/rides/${rideId}/offers`, { ...SERVICE, body: { driverId } }));
   return body as MadeOffer;
 }
 
 /** A ride with an accepted offer. */
 export async function assignRide(
-  api: TestApi,
+  api: Pick<TestApi, 'call'>,
   driverId: string,
   riderId = 'rider-1',
+  regionId = 'city',
 ): Promise<{ rideId: string; offer: MadeOffer }> {
-  const rideId = await requestRide(api, riderId);
+  const rideId = await requestRide(api, riderId, regionId);
   const offer = await makeOffer(api, rideId, driverId);
   const { leaseToken } = offer;
   await must(api.call('POST', `/v1/offers/${offer.id}/confirm`, { as: `driver:${driverId}`, body: { leaseToken } }));

@@ -14,6 +14,19 @@ async function answerTo(port: number, sent: string): Promise<string> {
   return answer;
 }
 
+/** Sends a byte more every so often, for as long as the service listens. */
+async function dripping(port: number, begin: string, drop: string): Promise<{ answer: string; ms: number }> {
+  const startedAtMs = performance.now();
+  const socket = connect(port, '127.0.0.1');
+  socket.setEncoding('utf8').write(begin);
+  const drip = setInterval(() => socket.write(drop), 200);
+  let answer = '';
+  socket.on('data', (part: string) => (answer += part)).on('error', () => {});
+  await once(socket, 'close');
+  clearInterval(drip);
+  return { answer, ms: performance.now() - startedAtMs };
+}
+
 describe.concurrent('what isn’t a good request', () => {
   test.each([
     ['isn’t HTTP', 'hello\r\n\r\n', 'HTTP/1.1 400 ', 'bad_request'],
@@ -31,6 +44,21 @@ describe.concurrent('what isn’t a good request', () => {
     expect(answer).toContain('Content-Type: application/problem+json');
     const body = answer.slice(answer.indexOf('\r\n\r\n') + 4);
     expect(JSON.parse(body)).toMatchObject({ code, type: `urn:cabrank:problem:${code}` });
+  });
+
+  test('because it never ends is cut off, however steadily it drips', async () => {
+    await using api = await startApiWithoutDatabase();
+    const port = await api.listen();
+    const head = 'POST /v1/rides HTTP/1.1\r\nHost: x\r\n';
+    const rider = await mintToken(SECRET, { sub: 'r', role: 'rider', ttlS: 60 });
+    const body = `Authorization: Bearer ${rider}\r\nContent-Type: application/json\r\nContent-Length: 9999\r\n\r\n{`;
+    const [inHeaders, inBody] = await Promise.all([dripping(port, head, 'x'), dripping(port, head + body, ' ')]);
+    for (const { answer, ms } of [inHeaders, inBody]) {
+      expect(answer).toContain('HTTP/1.1 408 ');
+      expect(answer).toContain('"code":"request_timeout"');
+      expect(ms).toBeLessThan(15_000);
+    }
+    expect(inHeaders.ms).toBeLessThan(inBody.ms);
   });
 
   test('because it is too long is answered before it has been sent', async () => {

@@ -159,3 +159,14 @@ describe.concurrent('policies', () => {
     expect((await put({ share: 0.1, offersMax: 1, escalatedParallelOffers: 3 })).body.code).toBe('policy_invalid');
   });
 });
+
+test('a region beyond the last number is refused by name, and the others go on', async () => {
+  await using api = await startTestApi();
+  await openRegion(api);
+  await api.database.cold`select setval('regions_number_seq', 4095)`;
+  const body = { name: 'One too many', center: CENTER, radiusM: 1_000 };
+  const { status, body: said } = await api.call('PUT', '/v1/regions/one-too-many', { ...OPS, body });
+  expect(`${status} ${said.code}`).toBe('409 regions_exhausted');
+  expect((await api.call('GET', '/v1/regions/one-too-many', OPS)).status).toBe(404);
+  expect((await api.call('PUT', '/v1/regions/city', { ...OPS, body })).status).toBe(200);
+});

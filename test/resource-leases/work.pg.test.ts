@@ -162,3 +162,13 @@ it('a stuck group of thousands isn’t walked again and again', async () => {
     select count(*)::int as n from work_items where queue = ${queue} and ready_at <= clock_timestamp()`;
   expect(row!.n).toBe(0);
 });
+
+it('a failure is told whatever its error says', async () => {
+  const queue = randomUUID();
+  await work.add(queue, [{ key: 'a', payload: 1 }]);
+  const [claim] = await next(queue);
+  const failure = { error: 'a\0b \ud800', retryInMs: 0, attemptsMax: 1 };
+  expect(await work.fail(claim!, failure)).toEqual({ refused: null, dead: true });
+  const [row] = await sql`select last_error from work_items where queue = ${queue}`;
+  expect(row!['last_error']).toBe('a\u{FFFD}b \u{FFFD}');
+});

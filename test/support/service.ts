@@ -4,6 +4,7 @@ import { defaultPolicy, type Policy } from '../../domain/policy.ts';
 import { OperatorClient } from '../../src/client/operator-client.ts';
 import { signToken, type Role as TokenRole } from '../../src/client/token.ts';
 import { ROLES, type Role } from '../../src/config.ts';
+import { defaultRateLimits, type RateLimits } from '../../src/rate-limit.ts';
 import { startService, type Service } from '../../src/service.ts';
 import { createTestDatabase } from './database.ts';
 
@@ -22,6 +23,7 @@ export interface TestServiceOptions {
   readonly processes?: readonly (readonly Role[])[];
   readonly policy?: Partial<Policy>;
   readonly redisUrl?: string | null;
+  readonly rateLimits?: RateLimits;
 }
 
 export const CITY = { name: 'A city', center: { lat: 40.75, lng: -73.98 }, radiusM: 10_000 };
@@ -42,6 +44,7 @@ export async function startTestService(options: TestServiceOptions = {}): Promis
       isAlone: processes.length === 1,
       authSecret: secret,
       newRegionPolicy: { ...defaultPolicy, ...options.policy },
+      rateLimits: options.rateLimits ?? defaultRateLimits,
       hotConnections: 4,
       matcherFaultRate: 0,
       log: { debug: () => {}, info: () => {}, warn: () => {}, error: (...said: unknown[]) => console.error(...said) },

@@ -27,11 +27,27 @@ function numberProblem(name: string, value: unknown, { min, max }: Range): strin
 function textProblem(name: string, value: unknown, { min, max }: Range): string | null {
   if (typeof value !== 'string' || byteLength(value) < min || byteLength(value) > max)
     return `${name} must be ${min} to ${max} bytes of UTF-8`;
-  return value.includes('\0') || !value.isWellFormed() ? `${name} must be well-formed text without NUL` : null;
+  return isText(value) ? null : `${name} must be well-formed text without NUL`;
+}
+
+/** Far deeper than data is, and far from where reading it would use up a stack, here or in PostgreSQL. */
+const JSON_DEPTH_MAX = 64;
+
+const isText = (value: string): boolean => value.isWellFormed() && !value.includes('\0');
+
+/** PostgreSQL's JSON has no NUL and no half of a character either; JSON has no number beyond all numbers. */
+function isKeepable(value: unknown, depth = 0): boolean {
+  if (typeof value === 'string') return isText(value);
+  if (typeof value === 'number') return Number.isFinite(value);
+  if (typeof value !== 'object' || value === null) return true;
+  if (depth === JSON_DEPTH_MAX) return false;
+  return Object.entries(value).every(([key, each]) => isText(key) && isKeepable(each, depth + 1));
 }
 
 /** What JSON can't say, such as undefined, can't be kept either. */
-function jsonProblem(name: string, value: unknown, { max }: { readonly max: number }): string | null {
+export function jsonProblem(name: string, value: unknown, { max }: { readonly max: number }): string | null {
+  if (!isKeepable(value))
+    return `${name} must be JSON of well-formed text without NUL, at most ${JSON_DEPTH_MAX} levels deep`;
   const json: string | undefined = JSON.stringify(value);
   return json !== undefined && byteLength(json) <= max ? null : `${name} must be at most ${max} bytes of JSON`;
 }
