@@ -170,7 +170,7 @@ const answer = (verb: 'confirm' | 'decline' | 'release' | 'received', at: number
 function judgeTerm(verb: 'confirm' | 'decline' | 'release' | 'received', asked: Offer): string {
   const { ride, driver } = asked;
   const endsAs = { confirm: 'accepted', decline: 'declined', release: 'withdrawn', received: null }[verb];
-  if (asked.status === endsAs && (verb !== 'release' || released.has(asked))) return 'ok';
+  if (asked.status === endsAs && endedByToken.has(asked)) return 'ok';
   if (asked.status !== 'pending') {
     if (ride.status === 'cancelled') return 'ride_cancelled';
     return ride.taken !== null && ride.taken !== asked ? 'ride_taken' : 'lease_lost';
@@ -181,12 +181,12 @@ function judgeTerm(verb: 'confirm' | 'decline' | 'release' | 'received', asked: 
     Object.assign(ride, { status: 'assigned', taken: asked });
   } else if (verb !== 'received') {
     endOffer(asked, verb === 'decline' ? 'declined' : 'withdrawn');
-    if (verb === 'release') released.add(asked);
   }
+  if (verb !== 'received') endedByToken.add(asked);
   return 'ok';
 }
-/** Withdrawn by whoever had the token: asked again, it is answered as the first time; others were withdrawn by a cancel. */
-const released = new WeakSet<Offer>();
+/** Asked again, these are answered as the first time; others were ended by a cancel, or by going offline. */
+const endedByToken = new WeakSet<Offer>();
 
 const cancel = (at: number, by: 'its rider' | 'another rider' | 'ops') =>
   new Command(`cancel(${at}, by ${by})`, (city) => {
