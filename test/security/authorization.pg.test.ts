@@ -190,15 +190,12 @@ interface Theatre {
 }
 
 let api: TestApi;
-let shared: Promise<Theatre>;
+let shared: Theatre;
 beforeAll(async () => {
   api = await startTestApi();
-  shared = openTheatre('shared');
+  shared = await openTheatre('shared');
 });
-afterAll(async () => {
-  await shared;
-  await api[Symbol.asyncDispose]();
-});
+afterAll(() => api[Symbol.asyncDispose]());
 
 async function openTheatre(name: string): Promise<Theatre> {
   const own = await setStage(api, name);
@@ -282,7 +279,7 @@ test('the table has a rule for every route, and its roles are those that the des
 describe.each(operations)('$method $path', (operation) => {
   test('is for whom the table says, with what the table says', async () => {
     const rule = ruleOf(operation);
-    const theatre = operation.method === 'GET' ? await shared : await openTheatre(operation.name);
+    const theatre = operation.method === 'GET' ? shared : await openTheatre(operation.name);
     const cells = cellsOf(operation, rule, theatre);
     const before = await rowsOf(api.database.cold);
     for (const { what, must: expected, ask } of cells.filter((cell) => cell.must !== LET_THROUGH)) {
@@ -298,7 +295,7 @@ describe.each(operations)('$method $path', (operation) => {
 
   test('opens to no token that isn’t good, whatever else is asked', async () => {
     const rule = ruleOf(operation);
-    const { things } = await shared;
+    const { things } = shared;
     const { path, body } = requestOf(operation, rule, things.own);
     const before = await rowsOf(api.database.cold);
     for (const { what, token, code } of await tokens) {
@@ -317,7 +314,7 @@ const tokens: Promise<BadToken[]> = badTokens(SECRET, 'somebody', 'ops');
 
 test('a path knows no methods but its own', async () => {
   const methods = ['GET', 'POST', 'PUT', 'DELETE', 'PATCH'] as const;
-  const { things } = await shared;
+  const { things } = shared;
   const byPath = Map.groupBy(operations, ({ path }) => path);
   for (const own of byPath.values()) {
     const { path } = requestOf(own[0]!, ruleOf(own[0]!), things.own);
