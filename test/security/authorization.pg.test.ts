@@ -281,6 +281,7 @@ describe.each(operations)('$method $path', (operation) => {
     const rule = ruleOf(operation);
     const theatre = operation.method === 'GET' ? shared : await openTheatre(operation.name);
     const cells = cellsOf(operation, rule, theatre);
+    await api.positionsWritten();
     const before = await rowsOf(api.database.cold);
     for (const { what, must: expected, ask } of cells.filter((cell) => cell.must !== LET_THROUGH)) {
       expect(said(await ask()), what).toBe(expected);
@@ -297,6 +298,7 @@ describe.each(operations)('$method $path', (operation) => {
     const rule = ruleOf(operation);
     const { things } = shared;
     const { path, body } = requestOf(operation, rule, things.own);
+    await api.positionsWritten();
     const before = await rowsOf(api.database.cold);
     for (const { what, token, code } of await tokens) {
       const headers = token === null ? {} : { authorization: `Bearer ${token}` };

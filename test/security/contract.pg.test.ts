@@ -126,6 +126,7 @@ describe.each(operations)('$method $path', { timeout: TIMEOUT_MS }, (operation) 
       const read = parsed(body);
       return read === null || (read.value !== undefined && !isAllowed(read.value));
     };
+    await api.positionsWritten();
     const before = await rowsOf(api.database.cold);
     const asked = fc.asyncProperty(spoiledRequestFor(operation, knownOf(stage)).filter(isWrong), async (request) => {
       const answer = await send(request, callerOf(operation, stage));
