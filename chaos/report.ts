@@ -40,7 +40,8 @@ function intro({ machine }: Result, results: ReadonlyMap<string, Result>): strin
 
 What isn't promised: a PostgreSQL replica that is promoted without having received every commit, or a database restored from
 an older backup, has lost what was acknowledged since. Failing over isn't among the faults below. A database clock that is put
-back makes a term that nobody has touched since live again, until it is over by that clock. An answer that was lost is to be
+back makes a term that nobody has touched since live again, until it is over by that clock; and what was written while it ran
+ahead waits until it has caught up, open rides too. An answer that was lost is to be
 asked for again, under the same token or key. A device may see an offer twice. Two machines, and a network between them, were
 not part of this: all of it ran on one, with a proxy on every line.
 
@@ -55,7 +56,8 @@ accept twice, over two sockets, over REST as well, too late, and again when no a
 and cancel as somebody accepts; a fleet's own matcher and an operator lease and release beside the service's rounds. Terms are
 of about a second. Each fault is done over and over for the length of the run and taken back; then every ride has to end within
 60 s, and \`verify\` reads the records. A run fails on a violation, an answer of 500, a process that ended though nobody killed it,
-a service that isn't back in time (2 s after a process or the database is, 5 s after a line), an open ride.
+a service that isn't back in time (2 s after a process or the database is, 5 s after a line; sockets 3 s more, the time that a
+device gives one attempt to connect), an open ride.
 
 _Unheard_ are the commands that had no answer in the service's own words: a cut connection, or a 503 that says to ask again.
 All were asked again. _Back_ is the time from the healing to the first answer, the longest of all injections, over REST and

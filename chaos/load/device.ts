@@ -18,7 +18,8 @@ interface Shown extends Offer {
   readonly shownAtMs: number;
 }
 
-const CONNECT_TIMEOUT_MS = 3_000;
+/** Of one attempt to connect. */
+export const CONNECT_TIMEOUT_MS = 3_000;
 const RECONNECT_MS = { least: 50, most: 400 };
 const LOCATION_EVERY_MS = 1_000;
 /** How often a driver without a ride asks what the service believes, in case nobody told him. */
