@@ -39,8 +39,8 @@ function intro({ machine }: Result, results: ReadonlyMap<string, Result>): strin
   return `# Reliability
 
 What isn't promised: a PostgreSQL replica that is promoted without having received every commit, or a database restored from
-an older backup, has lost what was acknowledged since. Failing over isn't among the faults below. A database clock that is put
-back makes a term that nobody has touched since live again, until it is over by that clock; and what was written while it ran
+an older backup, has lost what was acknowledged since; its fences are used by nobody else (failing over isn't among the faults
+below, but has tests of its own: \`test/database/failover.pg.test.ts\`). A database clock that is put back makes a term that nobody has touched since live again, until it is over by that clock; and what was written while it ran
 ahead waits until it has caught up, open rides too. An answer that was lost is to be
 asked for again, under the same token or key. A device may see an offer twice. Two machines, and a network between them, were
 not part of this: all of it ran on one, with a proxy on every line.

@@ -29,6 +29,8 @@ export interface RunOptions {
   readonly seed: string;
   readonly historyFile: string | null;
   readonly demand: Demand;
+  /** A service that isn't back in time fails the run: not on a machine that others use as well. */
+  readonly areTimesJudged: boolean;
   /** Processes of each role that there can be several of. */
   readonly ofEach: number;
   readonly drivers: number;

@@ -24,14 +24,13 @@ interface Checked {
   }[];
 }
 
-/** With a history that is checked together with the records. */
-type Verification = Checked & { readonly history?: Checked };
+/** With the history that was checked together with the records. */
+type Verification = Checked & { readonly history: Checked };
 
 export async function verifyRecords(databaseUrl: string, historyFile: string): Promise<Verified> {
-  const isHistoryChecked = (await cabrank(['verify', '--help'], databaseUrl)).includes('--history');
-  const args = isHistoryChecked ? ['--history', historyFile] : [];
-  const { history, ...records } = JSON.parse(await cabrank(['verify', '--json', ...args], databaseUrl)) as Verification;
-  const all = history === undefined ? [records] : [records, history];
+  const args = ['verify', '--json', '--history', historyFile];
+  const { history, ...records } = JSON.parse(await cabrank(args, databaseUrl)) as Verification;
+  const all = [records, history];
   return {
     checked: all.reduce((sum, { checked }) => sum + checked, 0),
     violations: all.reduce((sum, { violations }) => sum + violations, 0),

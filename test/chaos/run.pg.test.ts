@@ -8,6 +8,7 @@ import { runChaos, type RunOptions } from '../../chaos/run.ts';
 import { historyLine } from '../../src/verify/history.ts';
 
 const options: Omit<RunOptions, 'historyFile' | 'demand'> = {
+  areTimesJudged: false,
   name: 'kill-postgres',
   turns: [[faultNamed('kill-postgres')!]],
   seconds: null,
