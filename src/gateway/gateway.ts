@@ -112,7 +112,8 @@ export class Gateway {
   async #seat(socket: Socket): Promise<void> {
     const { driverId, region, expiresAtMs } = socket.data as Admitted;
     const lastSeenAtMs = performance.now();
-    const seat: Seat = { driverId, region, socket, connectedAtMs: Date.now(), expiresAtMs, lastSeenAtMs, push: null };
+    const connectedAtMs = Date.now();
+    const seat: Seat = { driverId, region, socket, connectedAtMs, expiresAtMs, lastSeenAtMs, fence: 0, push: null };
     this.#seats.get(driverId)?.socket.disconnect(true);
     this.#seats.set(driverId, seat);
     this.#deps.metrics.connectedDrivers.set(this.#seats.size);
@@ -135,6 +136,7 @@ export class Gateway {
       const snapshot = await driverSnapshot(this.#deps.database, seat.driverId);
       if (snapshot === null) throw new GatewayRefusal('driver_not_found');
       const { status, offer, assignment } = snapshot;
+      seat.fence = snapshot.fence;
       seat.socket.emit('state', { status, offer, assignment });
       if (offer !== null && !snapshot.offerReceived) this.#push(seat, offer);
     } catch (error) {
@@ -160,6 +162,7 @@ export class Gateway {
   /** Starts pushing, unless this offer, or a newer one, is being pushed or was received. */
   #push(seat: Seat, offer: OfferMessage): void {
     const last = seat.push;
+    if (offer.fence < seat.fence) return;
     if (last !== null && (last.offer.fence > offer.fence || (last.offer.fence === offer.fence && !last.isOver))) return;
     if (last !== null && last.offer.fence === offer.fence && last.receipt !== null) return;
     if (last !== null) last.isOver = true;

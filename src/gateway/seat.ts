@@ -32,5 +32,7 @@ export interface Seat {
   /** When the driver's token ends, in milliseconds since 1970. */
   readonly expiresAtMs: number;
   lastSeenAtMs: number;
+  /** Of the records when it connected: a notice of an older term is late, and not shown any more. */
+  fence: number;
   push: Push | null;
 }

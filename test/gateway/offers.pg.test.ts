@@ -1,7 +1,10 @@
 /** How offers reach devices, seen by a stock socket.io client. */
 import { io, type Socket } from 'socket.io-client';
 import { expect, test, vi } from 'vitest';
+import { ROLES } from '../../src/config.ts';
 import { RiderClient } from '../../src/client/rider-client.ts';
+import { openFanout } from '../../src/gateway/fanout.ts';
+import type { OfferMessage } from '../../src/gateway/notices.ts';
 import { CITY, openCity, startTestService, type TestService } from '../support/service.ts';
 
 const DEADLINE = { timeout: 15_000, interval: 20 };
@@ -100,6 +103,30 @@ test('an offer whose ride is cancelled is withdrawn from the screen, and can’t
     error: { code: 'ride_cancelled' },
   });
   rider.close();
+});
+
+test('a late notice of a term that was over before the driver connected isn’t shown', async () => {
+  // Two processes: notices come over the database.
+  await using service = await startTestService({ processes: [ROLES, ['sweeper']] });
+  await openCity(service, ['d1']);
+  await using elsewhere = await openFanout({ kind: 'postgres', databaseUrl: service.databaseUrl }, () => {});
+  using first = await openDevice(service, 'd1', () => true);
+  await goOnline(first);
+  for (const n of [0, 1]) {
+    const { rider } = await request(service);
+    await vi.waitFor(() => expect(first.pushes).toHaveLength(n + 1), DEADLINE);
+    const { offerId, leaseToken } = first.pushes[n]!;
+    expect(await first.socket.emitWithAck('decline', { offerId, leaseToken })).toMatchObject({ ok: true });
+    rider.close();
+  }
+  using second = await openDevice(service, 'd1', () => true);
+  const late = { ...first.pushes[0]!, fence: 1 } as OfferMessage;
+  elsewhere.tell([
+    { driverId: 'd1', event: 'offer', data: late },
+    { driverId: 'd1', event: 'offer:withdrawn', data: { offerId: late.offerId, reason: 'told after it' } },
+  ]);
+  await vi.waitFor(() => expect(second.withdrawn).toHaveLength(1), DEADLINE);
+  expect(second.pushes).toEqual([]);
 });
 
 test('data that isn’t as described is answered by name, and a connection without a driver’s token is refused', async () => {

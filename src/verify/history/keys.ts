@@ -42,7 +42,9 @@ function judgeKey({ tally, stories }: HistoryPass, { route, key, resultId }: Key
     other === undefined && (told ?? resultId) === resultId,
     () => `${asks.toString()}: its key leads to ${resultId}, and to ${told ?? other}`,
   );
-  tally.judge('H3b', asks.mayBeDone, () => `${asks.toString()}: was refused, and made ${resultId}`);
+  // A refused lease keeps no key: what a network delivers twice may be refused, and then granted.
+  if (command === 'request')
+    tally.judge('H3b', asks.mayBeDone, () => `${asks.toString()}: was refused, and made ${resultId}`);
   // Nobody was told, so only the key says whose it is.
   if (asks.isDone) return;
   if (command === 'request') stories.ride(resultId).request ??= asks;
