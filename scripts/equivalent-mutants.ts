@@ -12,7 +12,7 @@ export interface Excuse {
 
 const GUARD =
   'Judged under locks that are still held. The guard stays in the update: it is the arbiter, should a caller forget its locks.';
-const KEY = 'The key by which the row is found; the offer alone names the same row, but not through an index.';
+const KEY = 'The key by which the row is found; the other conditions name the same row, but not through an index.';
 const TERM = 'A pending offer is its driver’s live term, and the other way round: either condition says the same.';
 const LOOK = 'Spares a look at rows that hold nothing to be found.';
 const ID = 'An id names one row in all regions. The region says in which part of the database the row is.';
@@ -131,7 +131,15 @@ export const EQUIVALENT: readonly Excuse[] = [
     "d.status = 'assigned'",
     'd.leased_to_ride_id = e.id',
   ),
-  ...excuses('cancel_rides.sql', 'judge_cancels', LOOK, 'r.assigned_driver_id is not null', 'r.live_offers > 0'),
+  {
+    file: 'cancel_rides.sql',
+    functionName: 'cancel_rides',
+    text: 'due_at is not null',
+    line: 'and due_at is not null);',
+    reason: 'Only pending offers are ended.',
+  },
+  ...excuses('cancel_rides.sql', 'cancel_rides', KEY, 'd.driver_id = e.assigned_driver_id'),
+  ...excuses('cancel_rides.sql', 'judge_cancels', LOOK, 'r.live_offers > 0'),
 
   ...excuses(
     'unassign_rides.sql',
@@ -144,6 +152,9 @@ export const EQUIVALENT: readonly Excuse[] = [
     'd.leased_to_ride_id = l.id',
   ),
 
+  ...excuses('unassign_rides.sql', 'unassign_rides', KEY, 'r.id = l.id', 'd.driver_id = l.driver_id'),
+
+  ...excuses('advance_rides.sql', 'advance_rides', KEY, 'r.id = g.id', 'd.driver_id = g.driver_id'),
   ...excuses(
     'advance_rides.sql',
     'advance_rides',
@@ -153,6 +164,34 @@ export const EQUIVALENT: readonly Excuse[] = [
     's.ended_at is null',
     "d.status = 'assigned'",
     'd.leased_to_ride_id = g.id',
+  ),
+
+  ...(
+    [
+      ['p.region = p_region', 'left join driver_presence p'],
+      ['p.driver_id = d.driver_id', 'left join driver_presence p'],
+      ['d.region = p_region', 'd.driver_id = any(v_looked)'],
+      ["d.status = 'available'", 'd.driver_id = any(v_looked)'],
+      ['(p.seen_at is null or p.seen_at < v_seen_since)', 'p.seen_at is null'],
+    ] as const
+  ).map(([text, line]) => ({
+    file: 'driver_shifts.sql',
+    functionName: 'retire_absent',
+    text,
+    line,
+    reason: 'Says whom to lock. The update says once more who goes.',
+  })),
+  ...excuses(
+    'driver_shifts.sql',
+    'retire_absent',
+    'For a driver who is seen between the look and the lock, which a test can’t bring about.',
+    'not exists (select from driver_presence p where p.region = p_region and p.driver_id = d.driver_id and p.seen_at >= v_seen_since)',
+  ),
+  ...excuses(
+    'driver_shifts.sql',
+    'retire_absent',
+    'Nothing can be put between the look and the update that a test could wait for; the update judges once more.',
+    'lock_drivers(p_region, array(',
   ),
 
   ...excuses(

@@ -48,13 +48,6 @@ export const NAMED: readonly NamedMutation[] = [
     to: '',
   },
   {
-    file: 'expire_leases.sql',
-    name: 'sweep dates what it found by the time before the locks',
-    from: `false);
-  v_now := clock_timestamp();`,
-    to: 'false);',
-  },
-  {
     file: 'lease_drivers.sql',
     name: 'ride-still-searching check dropped',
     from: 's.ride_searches and s.held',
