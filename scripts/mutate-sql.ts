@@ -47,6 +47,7 @@ const CONCURRENT = { numRuns: 30, seed: 20_261_121, endOnFailure: true };
 const TESTS = [
   'leasing/held-rows',
   'leasing/refusals',
+  'leasing/bystanders',
   'leasing/races',
   'leasing/one-ride',
   'dispatch/changing-ones-mind',
