@@ -203,8 +203,12 @@ function format(figures: RunFigures): string {
 const stop = new AbortController();
 for (const name of ['SIGINT', 'SIGTERM'] as const)
   process.once(name, () => stop.abort(new Error(`stopped by ${name}`)));
-process.exitCode = await chaos(process.argv.slice(2), stop.signal).catch((error: unknown) => {
-  console.error(`cabrank chaos: ${error instanceof Error ? error.message : String(error)}`);
-  if (process.env['LOG_LEVEL'] === 'debug') console.error(error);
-  return error instanceof Usage ? 2 : 1;
-});
+// All is closed and said by now. What some device may still be about mustn't keep the process: once, after 100,000
+// operations, it never ended.
+process.exit(
+  await chaos(process.argv.slice(2), stop.signal).catch((error: unknown) => {
+    console.error(`cabrank chaos: ${error instanceof Error ? error.message : String(error)}`);
+    if (process.env['LOG_LEVEL'] === 'debug') console.error(error);
+    return error instanceof Usage ? 2 : 1;
+  }),
+);
