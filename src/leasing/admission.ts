@@ -1,8 +1,8 @@
 /**
  * Sheds load: new rides are refused while a whole round's worth of rides has been due for a second and no round has come
  * to them. A service that took them all the same made everybody wait longer, until offers lapsed before they were
- * answered and each ride was leased again and again: at a fifth more than it carried it fell to less than half of that, and
- * stayed there after the rush. What is refused may be asked again, and was never promised anything.
+ * answered and each ride was leased again and again: once it had been asked for 1,120 rides a second, which it didn't
+ * carry, it failed at 1,041, 968 and 900 as well. What is refused may be asked again, and was never promised anything.
  */
 import type { Sql } from '../database/connection.ts';
 import * as transitions from './transitions.ts';
