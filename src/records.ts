@@ -198,16 +198,32 @@ export async function rideTimeline(
 }
 
 /** The number of the region a driver belongs to; null for a driver nobody registered. */
-export async function regionNumberOfDriver({ cold: sql }: Reads, driverId: string): Promise<number | null> {
-  const [row] = await sql<{ region: number }[]>`select region from drivers where id = ${driverId}`;
-  return row?.region ?? null;
+export async function regionNumberOfDriver(reads: Reads, driverId: string): Promise<number | null> {
+  return (await regionNumbersOfDrivers(reads, [driverId])).get(driverId) ?? null;
 }
 
-export async function driverSnapshot({ cold: sql }: Reads, driverId: string): Promise<DriverSnapshot | null> {
-  const [row] = await sql<DriverRow[]>`
+/** Of those that have a profile. */
+export async function regionNumbersOfDrivers(
+  { cold: sql }: Reads,
+  driverIds: string[],
+): Promise<ReadonlyMap<string, number>> {
+  const rows = await sql<{ id: string; region: number }[]>`select id, region from drivers where id = any(${driverIds})`;
+  return new Map(rows.map(({ id, region }) => [id, region]));
+}
+
+export async function driverSnapshot(reads: Reads, driverId: string): Promise<DriverSnapshot | null> {
+  return (await driverSnapshots(reads, [driverId])).get(driverId) ?? null;
+}
+
+/** Of those that have a profile. */
+export async function driverSnapshots(
+  { cold: sql }: Reads,
+  driverIds: string[],
+): Promise<ReadonlyMap<string, DriverSnapshot>> {
+  const rows = await sql<DriverRow[]>`
     select ${driverColumns(sql)} from drivers v
-    join driver_state d on d.region = v.region and d.driver_id = v.id ${joinDriver(sql)} where v.id = ${driverId}`;
-  return row === undefined ? null : snapshotOf(row);
+    join driver_state d on d.region = v.region and d.driver_id = v.id ${joinDriver(sql)} where v.id = any(${driverIds})`;
+  return new Map(rows.map((row) => [row.driver_id, snapshotOf(row)]));
 }
 
 /** By id. `after` is that of the page that came before. */

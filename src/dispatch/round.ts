@@ -64,6 +64,8 @@ export async function runRound(deps: RoundDeps, region: Region): Promise<RoundOu
   const { pairings, nobody } = await findPairings(deps, region, due);
   await deps.faults.beforeLease(region.policy.deliveryTtlMs);
   const leased = await leasePairings(deps, region, due, pairings);
+  if (leased.contested.size > 0) deps.supply.forget(region);
+  else deps.supply.taken(region, new Set(pairings.map(({ driverId }) => driverId)));
   const lifted = await lift(deps, region, due, nobody);
   const left = due.filter(
     ({ ride: { ride_id: id }, waiting }) =>

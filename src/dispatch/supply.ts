@@ -9,39 +9,59 @@ import { CELL_AREA_M2 } from '../../domain/geo.ts';
 import { haveCandidates, type MatchingContext, type WaitingRide } from '../../domain/matching.ts';
 import type { Sql } from '../database/connection.ts';
 import * as transitions from '../leasing/transitions.ts';
+import type { SeenDriver } from '../leasing/transitions.ts';
 import type { Region } from '../regions.ts';
 import { cellsAround } from './seeking.ts';
 
 /** Expected within the first look, for each candidate that is needed. */
 const FIRST_LOOK = 3;
+/**
+ * For so long the available drivers of a cell are taken for those who were read. Positions are seconds old as it is; who
+ * isn't available any more is refused by the database, and who became so is seen a little later. With a read for each
+ * round it was a quarter of the database's time.
+ */
+const TRUSTED_MS = 250;
 
 export interface Seen {
   readonly drivers: readonly DriverProfile[];
-  /** Everybody within the rides' radius, and not only the nearest. */
+  /** Everybody within the rides' radius at this moment, and not only the nearest. */
   readonly isAll: boolean;
+}
+
+/** What was read of a region since `readAtMs`. */
+interface View {
+  readonly readAtMs: number;
+  readonly cells: Map<number, SeenDriver[]>;
 }
 
 export class Supply {
   readonly #sql: Sql;
+  readonly #nowMs: () => number;
   /** Available drivers of a region for each square metre, as seen last. */
   readonly #densities = new Map<number, number>();
+  readonly #views = new Map<number, View>();
 
-  constructor(sql: Sql) {
+  constructor(sql: Sql, nowMs: () => number = () => performance.now()) {
     this.#sql = sql;
+    this.#nowMs = nowMs;
   }
 
-  /** Everybody available within the rides' search radius. */
+  /** Everybody available within the rides' search radius, read now. */
   async all(region: Region, rides: readonly WaitingRide[]): Promise<Seen> {
-    return { drivers: await this.#read(region, cellsAround(rides)), isAll: true };
+    const cells = cellsAround(rides);
+    const drivers = await this.#read(region, cells);
+    this.#learn(region, drivers.length, cells?.length ?? 0);
+    return { drivers, isAll: true };
   }
 
-  /** At least every ride's candidates. */
+  /** At least every ride's candidates, of those who were available lately. */
   async nearest(region: Region, rides: readonly WaitingRide[], context: MatchingContext): Promise<Seen> {
     const density = this.#densities.get(region.number) ?? 0;
     const radiusM = Math.sqrt((FIRST_LOOK * context.candidatesMax) / (Math.PI * density));
     if (!rides.some(({ searchRadiusM }) => radiusM < searchRadiusM)) return this.all(region, rides);
     const near = rides.map((ride) => ({ ...ride, searchRadiusM: Math.min(ride.searchRadiusM, radiusM) }));
-    const drivers = await this.#read(region, cellsAround(near));
+    const cells = cellsAround(near);
+    const drivers = cells === null ? await this.#read(region, null) : await this.#lately(region, cells);
     const have = haveCandidates(near, drivers, context);
     const short = rides.filter((ride) => ride.searchRadiusM > radiusM && !have.has(ride.rideId));
     if (short.length === 0) return { drivers, isAll: false };
@@ -50,10 +70,44 @@ export class Supply {
     return { drivers: [...drivers, ...farther.filter(({ driverId }) => !known.has(driverId))], isAll: false };
   }
 
-  async #read(region: Region, cells: readonly number[] | null): Promise<DriverProfile[]> {
-    const { number, policy } = region;
-    const drivers = await transitions.driversNear(this.#sql, number, 'available', cells, policy.positionStaleMs);
-    if (cells !== null && cells.length > 0) this.#densities.set(number, drivers.length / (cells.length * CELL_AREA_M2));
-    return drivers;
+  /** Drivers were read who are somebody else's by now: the next round looks for itself. */
+  forget(region: Region): void {
+    this.#views.delete(region.number);
+  }
+
+  /** They were asked: the next rounds needn't try. */
+  taken(region: Region, driverIds: ReadonlySet<string>): void {
+    const view = this.#views.get(region.number);
+    for (const [cell, drivers] of view?.cells ?? []) {
+      if (drivers.some(({ driverId }) => driverIds.has(driverId)))
+        view!.cells.set(
+          cell,
+          drivers.filter(({ driverId }) => !driverIds.has(driverId)),
+        );
+    }
+  }
+
+  async #lately(region: Region, cells: readonly number[]): Promise<DriverProfile[]> {
+    let view = this.#views.get(region.number);
+    if (view === undefined || this.#nowMs() - view.readAtMs >= TRUSTED_MS) {
+      view = { readAtMs: this.#nowMs(), cells: new Map() };
+      this.#views.set(region.number, view);
+    }
+    const { cells: known } = view;
+    const unknown = cells.filter((cell) => !known.has(cell));
+    if (unknown.length > 0) {
+      const read = Map.groupBy(await this.#read(region, unknown), ({ cell }) => cell);
+      for (const cell of unknown) known.set(cell, read.get(cell) ?? []);
+      this.#learn(region, [...known.values()].flat().length, known.size);
+    }
+    return cells.flatMap((cell) => known.get(cell)!);
+  }
+
+  #read({ number, policy }: Region, cells: readonly number[] | null): Promise<SeenDriver[]> {
+    return transitions.driversNear(this.#sql, number, 'available', cells, policy.positionStaleMs);
+  }
+
+  #learn({ number }: Region, drivers: number, cells: number): void {
+    if (cells > 0) this.#densities.set(number, drivers / (cells * CELL_AREA_M2));
   }
 }

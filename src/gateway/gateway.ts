@@ -2,9 +2,10 @@
 import type { IncomingMessage, Server as HttpServer } from 'node:http';
 import type { Namespace, Server, Socket } from 'socket.io';
 import { AuthError } from '../auth.ts';
+import { gather } from '../database/gather.ts';
 import * as transitions from '../leasing/transitions.ts';
 import { createRateLimiter } from '../rate-limit.ts';
-import { driverSnapshot, regionNumberOfDriver } from '../records.ts';
+import { type DriverSnapshot, driverSnapshots, regionNumbersOfDrivers } from '../records.ts';
 import { handleDriverEvents } from './driver-events.ts';
 import type { DriverConnected } from './fanout.ts';
 import type { DriverNotice, OfferMessage } from './notices.ts';
@@ -49,8 +50,14 @@ export class Gateway {
   #touchTimer: NodeJS.Timeout | null = null;
   #looking: Promise<void> = Promise.resolve();
 
+  /** Of everybody who comes back at the same time in a few statements. */
+  readonly #regionOf: (driverId: string) => Promise<number | null>;
+  readonly #snapshotOf: (driverId: string) => Promise<DriverSnapshot | null>;
+
   constructor(deps: GatewayDeps) {
     this.#deps = deps;
+    this.#regionOf = gather((driverIds) => regionNumbersOfDrivers(deps.database, driverIds));
+    this.#snapshotOf = gather((driverIds) => driverSnapshots(deps.database, driverIds));
   }
 
   start(server: HttpServer): void {
@@ -104,7 +111,7 @@ export class Gateway {
       throw new GatewayRefusal(error instanceof AuthError ? error.code : 'unavailable');
     });
     if (caller.role !== 'driver') throw new GatewayRefusal('forbidden');
-    const region = await regionNumberOfDriver(this.#deps.database, caller.sub);
+    const region = await this.#regionOf(caller.sub);
     if (region === null) throw new GatewayRefusal('driver_not_found');
     socket.data = { driverId: caller.sub, region, expiresAtMs: caller.expiresAtMs } satisfies Admitted;
   }
@@ -133,7 +140,7 @@ export class Gateway {
   /** What the driver's app has to show now. Read after the seat is taken, so that no notice falls in between. */
   async #sendState(seat: Seat): Promise<void> {
     try {
-      const snapshot = await driverSnapshot(this.#deps.database, seat.driverId);
+      const snapshot = await this.#snapshotOf(seat.driverId);
       if (snapshot === null) throw new GatewayRefusal('driver_not_found');
       const { status, offer, assignment } = snapshot;
       seat.fence = snapshot.fence;

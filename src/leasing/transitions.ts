@@ -569,6 +569,11 @@ export async function openRound(sql: Sql, region: number, limit: number): Promis
   return round!;
 }
 
+/** A driver as read for a round. */
+export interface SeenDriver extends DriverProfile {
+  readonly cell: number;
+}
+
 const NONE: readonly string[] = [];
 
 /** `available`: who may be asked; `leased`: whom an open offer hides. */
@@ -578,14 +583,14 @@ export async function driversNear(
   status: 'available' | 'leased',
   cells: readonly number[] | null,
   staleMs: number,
-): Promise<DriverProfile[]> {
+): Promise<SeenDriver[]> {
   const [row] = await sql<{ drivers: string | null }[]>`
     select drivers_near(${region}::smallint, ${status}, ${cells as number[] | null}::int8[], ${staleMs}::int) as drivers`;
   return row!.drivers === null ? [] : row!.drivers.split(';').map(driverOfLine);
 }
 
-function driverOfLine(line: string): DriverProfile {
-  const [driverId, lat, lng, vehicleClass, seats, attributes, maxPickupM, shiftLeftS] = line.split(',') as Line;
+function driverOfLine(line: string): SeenDriver {
+  const [driverId, lat, lng, vehicleClass, seats, attributes, maxPickupM, shiftLeftS, cell] = line.split(',') as Line;
   return {
     driverId,
     position: { lat: Number(lat) / 1e7, lng: Number(lng) / 1e7 },
@@ -594,9 +599,10 @@ function driverOfLine(line: string): DriverProfile {
     attributes: attributes === '' ? NONE : attributes.split('+'),
     maxPickupM: maxPickupM === '' ? Infinity : Number(maxPickupM),
     shiftLeftS: shiftLeftS === '' ? Infinity : Number(shiftLeftS),
+    cell: Number(cell),
   };
 }
-type Line = [string, string, string, string, string, string, string, string];
+type Line = [string, string, string, string, string, string, string, string, string];
 
 /** Whether a ride has been due for longer than `byMs`, so that no round can be on its way to it. */
 export async function isRideOverdue(sql: Sql, region: number, byMs: number): Promise<boolean> {

@@ -143,3 +143,39 @@ test('a round that looks near first has the candidates of one that looks everywh
     matchings.batch([outside], (await deps.supply.all(region, [outside])).drivers, context),
   );
 });
+
+test('for a moment rounds know the drivers whom they read, except those they asked, until one of them turns out to be gone', async () => {
+  await using city = await openCity(0, { searchRadiusM: 6_000, candidatesMax: 2 });
+  const around = Array.from({ length: 100 }, (_, i) => ({
+    driverId: `d${i}`,
+    position: offsetPoint(CENTER, i, 20 + 50 * i),
+  }));
+  await addDriversAt(city, around);
+  const { deps } = await rounds(city);
+  const region = (await deps.regions.byNumber(city.region))!;
+  const context = { travelTime: greatCircleTravelTime(region.policy), candidatesMax: 2 };
+  let nowMs = 0;
+  const supply = new Supply(city.sql, () => nowMs);
+  const ride = waitingRide('ride', CENTER);
+  const nearest = async (): Promise<string | undefined> =>
+    matchings.nearest([ride], (await supply.nearest(region, [ride], context)).drivers, context)[0]?.driverId;
+  await supply.all(region, [ride]);
+  expect(await nearest()).toBe('d0');
+
+  await city.sql`update driver_state set status = 'offline' where driver_id = 'd0'`;
+  nowMs += 249;
+  expect(await nearest()).toBe('d0');
+  supply.taken(region, new Set(['d0', 'd1']));
+  expect(await nearest()).toBe('d2');
+  // By then nobody has to say so.
+  nowMs += 1;
+  expect(await nearest()).toBe('d1');
+
+  // A round that asks somebody who is gone knows no more than that, and the next one looks for itself.
+  await city.sql`update driver_state set status = 'offline'`;
+  await city.sql`update driver_state set status = 'available' where driver_id in ('d5', 'd6')`;
+  await addRides(city.sql, city.region, 2);
+  const round = () => runRound({ ...deps, supply }, region);
+  expect(await round()).toMatchObject({ looked: 2, offered: 0, nextInMs: 0 });
+  expect(await round()).toMatchObject({ looked: 2, offered: 2 });
+});
