@@ -181,7 +181,9 @@ const gatewaySection = (g: GatewayFigures): string => `## Gateway
 
 ${show(g.drivers)} drivers connected to one process, each with a position every ${show(g.positionIntervalMs)} ms: ${g.cpu?.gateway ?? '–'} of a core (database ${g.cpu?.database ?? '–'}), ${show(g.memoryMb)} MB,
 ${show(g.memoryKbPerDriver)} kB a driver. Offers pushed meanwhile (${g.ridesPerSecond} rides/s, by another process): p50 / p95 / p99 ${percentiles(g.requestToOfferMs)} ms from the request. All cut
-at once, each has its state again after p50 / p95 / p99 ${percentiles(g.reconnectMs)} ms, the last after ${show(g.reconnectMs.max)} ms.`;
+at once, each has its state again after p50 / p95 / p99 ${percentiles(g.reconnectMs)} ms, the last after ${show(g.reconnectMs.max)} ms.
+The gateway killed with \`SIGKILL\` and started again at once, ${g.killed.offers} of the drivers with an offer that they haven't answered: each
+has its state, and its offer, ${percentiles(g.killed.reconnectMs)} ms after the kill, the last after ${show(g.killed.reconnectMs.max)} ms.`;
 
 const growthSection = ({ processes, sizes }: GrowthFigures): string => `## Growth
 

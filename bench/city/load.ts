@@ -2,7 +2,7 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { offsetPoint, type Point } from '../../domain/geo.ts';
 import { createRandom, type Random } from '../../domain/random.ts';
-import { DriverClient, type ShownOffer } from '../../src/client/driver-client.ts';
+import { DriverClient, type DriverState, type ShownOffer } from '../../src/client/driver-client.ts';
 import { OperatorClient } from '../../src/client/operator-client.ts';
 import { Problem, Unreachable } from '../../src/client/problem.ts';
 import { Connections } from '../../src/client/rest.ts';
@@ -22,7 +22,9 @@ class Load {
   readonly #riders: RiderClient;
   readonly #drivers: DriverClient[] = [];
   /** Called with each driver's next state, by the place in `#drivers`. */
-  readonly #onState: ((status: string) => void)[] = [];
+  readonly #onState: ((state: DriverState) => void)[] = [];
+  /** Offers that stand, by the driver's place; null: they are accepted. */
+  #held: Map<number, string> | null = null;
   #seen = seenNothing();
   #unanswered = 0;
 
@@ -52,10 +54,11 @@ class Load {
       ...this.#access(driverId, 'driver'),
       url: this.#opening.socketUrl,
       events: {
-        state: ({ status }) => this.#onState[place]?.(status),
+        state: (state) => this.#onState[place]?.(state),
         offer: (offer) => {
           this.#seen.offered.push([offer.rideId, sharedNowMs()]);
-          this.#drive(client, offer).catch((error: unknown) => this.#failed('drive', error));
+          if (this.#held !== null) this.#held.set(place, offer.offerId);
+          else this.#drive(client, offer).catch((error: unknown) => this.#failed('drive', error));
         },
       },
     });
@@ -113,20 +116,26 @@ class Load {
     }
   }
 
-  /** Milliseconds until each driver had its state again; rejects when one has another than it left with. */
-  reconnect(): Promise<number[]> {
-    const cutAtMs = sharedNowMs();
-    return Promise.all(
+  hold(): void {
+    this.#held = new Map();
+  }
+
+  /** When each driver had its state again; rejects when one comes back with another, or without the offer it had. */
+  async reconnect(cut: boolean): Promise<{ atMs: number[]; offers: number }> {
+    const held = new Map(this.#held);
+    const atMs = await Promise.all(
       this.#drivers.map((client, place) => {
         const back = Promise.withResolvers<number>();
-        this.#onState[place] = (status) => {
-          if (status === 'available') back.resolve(sharedNowMs() - cutAtMs);
-          else back.reject(new Error(`a driver came back ${status}`));
+        this.#onState[place] = ({ status, offer }) => {
+          const isSame = offer?.offerId === held.get(place) && status === (held.has(place) ? 'leased' : 'available');
+          if (isSame) back.resolve(sharedNowMs());
+          else back.reject(new Error(`a driver came back ${status}, with the offer ${offer?.offerId ?? 'of nobody'}`));
         };
-        client.interrupt(0);
+        if (cut) client.interrupt(0);
         return back.promise;
       }),
     );
+    return { atMs, offers: held.size };
   }
 
   collect() {
@@ -168,7 +177,11 @@ async function obey(order: Order): Promise<Answer> {
     return { kind: 'opened' };
   }
   if (load === null) return { kind: 'failed', why: 'not opened yet' };
-  if (order.kind === 'reconnect') return { kind: 'reconnected', ms: await load.reconnect() };
+  if (order.kind === 'reconnect') return { kind: 'reconnected', ...(await load.reconnect(order.cut)) };
+  if (order.kind === 'hold') {
+    load.hold();
+    return { kind: 'held' };
+  }
   if (order.kind === 'collect') return { kind: 'collected', seen: load.collect() };
   await load.request(order);
   return { kind: 'requested', seen: load.collect() };

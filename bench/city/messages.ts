@@ -8,8 +8,10 @@ export type Order =
   | { readonly kind: 'open'; readonly open: Opening }
   | { readonly kind: 'request'; readonly ratePerS: number; readonly seconds: number; readonly startAtMs: number }
   | { readonly kind: 'collect' }
-  /** Every driver's socket is cut at once; answered when each has its state again. */
-  | { readonly kind: 'reconnect' };
+  /** From now on drivers let offers stand. */
+  | { readonly kind: 'hold' }
+  /** Answered when each driver was told its state again; `cut`: every socket is cut first, at once. */
+  | { readonly kind: 'reconnect'; readonly cut: boolean };
 
 export interface Opening {
   readonly url: string;
@@ -28,8 +30,9 @@ export type Answer =
   | { readonly kind: 'opened' }
   | { readonly kind: 'requested'; readonly seen: Seen }
   | { readonly kind: 'collected'; readonly seen: Seen }
-  /** Of each driver, how long it took. */
-  | { readonly kind: 'reconnected'; readonly ms: readonly number[] }
+  | { readonly kind: 'held' }
+  /** When each driver had its own state and offer again, in shared milliseconds. */
+  | { readonly kind: 'reconnected'; readonly atMs: readonly number[]; readonly offers: number }
   | { readonly kind: 'failed'; readonly why: string };
 
 /** What a load process saw since it was last asked; times in shared milliseconds. */

@@ -70,10 +70,23 @@ export class Workers implements AsyncDisposable {
     return this.#children.map(({ pid }) => pid!);
   }
 
-  /** Cuts every driver's socket at once; milliseconds until each had its state again. */
-  async reconnect(deadlineMs: number): Promise<number[]> {
-    const answers = await this.#ask(deadlineMs, () => ({ kind: 'reconnect' }));
-    return answers.flatMap((answer) => ('ms' in answer ? answer.ms : []));
+  /** From now on drivers let offers stand. */
+  async hold(): Promise<void> {
+    await this.#ask(ANSWER_DEADLINE_MS, () => ({ kind: 'hold' }));
+  }
+
+  /**
+   * When each driver was told its own state again, in shared milliseconds, and how many of them hold offers; rejects when
+   * one is told another. `cut`: every socket is cut first.
+   */
+  async reconnect(deadlineMs: number, { cut }: { cut: boolean }): Promise<{ atMs: number[]; offers: number }> {
+    const all = { atMs: [] as number[], offers: 0 };
+    for (const answer of await this.#ask(deadlineMs, () => ({ kind: 'reconnect', cut }))) {
+      if (answer.kind !== 'reconnected') continue;
+      all.atMs.push(...answer.atMs);
+      all.offers += answer.offers;
+    }
+    return all;
   }
 
   async collect(): Promise<Seen> {

@@ -30,6 +30,11 @@ export interface Fanout extends AsyncDisposable {
   readonly onConnected: (handler: (connected: DriverConnected) => void) => void;
 }
 
+/** Ten thousand drivers who come back at once are announced together: a message each cost more than their connecting. */
+const ANNOUNCED_TOGETHER_MS = 20;
+/** 8,000 bytes are the most that PostgreSQL carries in one notification. */
+const ANNOUNCED_TOGETHER_MAX = 40;
+
 const SERVER_OPTIONS = {
   serveClient: false,
   // Offers are small and many: compressing them costs more than it saves.
@@ -50,6 +55,7 @@ export async function openFanout(kind: FanoutKind, onError: (error: Error) => vo
     notices: () => {},
     connected: () => {},
   };
+  let announced: DriverConnected[] = [];
   const toOthers = (event: 'notices' | 'connected', data: unknown): void => {
     if (adapter === null) return;
     try {
@@ -59,7 +65,13 @@ export async function openFanout(kind: FanoutKind, onError: (error: Error) => vo
     }
   };
   drivers.on('notices' as never, ((notices: DriverNotice[]) => handlers.notices(notices)) as never);
-  drivers.on('connected' as never, ((connected: DriverConnected) => handlers.connected(connected)) as never);
+  drivers.on('connected' as never, ((all: DriverConnected[]) => all.forEach(handlers.connected)) as never);
+  const announceToOthers = (): void => {
+    const all = announced;
+    announced = [];
+    for (let i = 0; i < all.length; i += ANNOUNCED_TOGETHER_MAX)
+      toOthers('connected', all.slice(i, i + ANNOUNCED_TOGETHER_MAX));
+  };
 
   return {
     io,
@@ -70,7 +82,7 @@ export async function openFanout(kind: FanoutKind, onError: (error: Error) => vo
     },
     announce: (connected) => {
       handlers.connected(connected);
-      toOthers('connected', connected);
+      if (adapter !== null && announced.push(connected) === 1) setTimeout(announceToOthers, ANNOUNCED_TOGETHER_MS);
     },
     onNotices: (handler) => {
       handlers.notices = handler;

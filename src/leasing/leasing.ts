@@ -174,13 +174,11 @@ export function createLeasing({ hot }: Pick<Database, 'hot'>, metrics: Metrics, 
   );
 
   const stepNames = { driver_arrived: 'arrive', in_progress: 'start', completed: 'complete' } as const;
+  // A driver is free again when a ride is completed, and wakes nobody: a ride that found nobody is looked at when it is due.
   const advances = lane(
     ({ status }: transitions.AdvanceAsk) => stepNames[status],
     ({ rideId, driverId, status }) => `${rideId} ${driverId} ${status}`,
     (region, asks, wait) => transitions.advanceRides(hot, region, asks, wait),
-    (region, applied) => {
-      if (applied.some(({ item }) => item.status === 'completed')) effects.wake(region);
-    },
   );
 
   const onlines = lane(
