@@ -167,7 +167,6 @@ async function gateway(asked: Asked, { machine, say, signal }: Surroundings): Pr
 
 async function growth(asked: Asked, { machine, say, signal }: Surroundings): Promise<Outcome> {
   const figures = await benchGrowth({
-    processes: [1, 2, 4],
     drivers: [10_000, 100_000, 1_000_000],
     history: wholeNumber(asked, 'history', 10_000_000),
     seconds: wholeNumber(asked, 'seconds', 10),

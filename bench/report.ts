@@ -1,5 +1,6 @@
 /** docs/benchmarks.md, made from the figures in bench/results/. */
 import { readFile } from 'node:fs/promises';
+import { ROLES } from '../src/config.ts';
 import type { CityFigures } from './city/city.ts';
 import type { RunFigures } from './city/trial.ts';
 import type { GatewayFigures } from './gateway/gateway.ts';
@@ -101,10 +102,13 @@ const cityRow = (what: string, run: RunFigures): Cell[] => [
   run.ratePerS,
   percentiles(run.requestToOfferMs),
   percentiles(run.confirmMs),
-  run.cpuMsPerRide === null ? null : `${run.cpuMsPerRide.service} + ${run.cpuMsPerRide.database}`,
+  cpuOf(run),
   run.cpuMsPerRide?.load,
-  run.memoryMb.service,
+  run.memoryMb.service.join(' + '),
 ];
+
+const cpuOf = ({ cpuMsPerRide: cpu }: RunFigures): string | null =>
+  cpu === null ? null : [...cpu.service, cpu.database].join(' + ');
 
 function citySection({ held, below, floor, ratio, ridesPerSecond, settings, verify }: CityFigures): string {
   return `## City
@@ -198,11 +202,18 @@ ${table(
 )}
 
 ${table(
-  ['service processes', 'rides/s held', 'request→offer p50 / p95 / p99 ms', 'violations'],
-  processes.map(({ processes: count, held, verify }) => [
-    count,
+  [
+    'roles of each process',
+    'rides/s held',
+    'request→offer p50 / p95 / p99 ms',
+    'CPU ms a ride, service + database',
+    'violations',
+  ],
+  processes.map(({ processes: roles, held, verify }) => [
+    roles.map((each) => (each.split(',').length === ROLES.length ? 'all' : each)).join(' · '),
     held?.ratePerS ?? 0,
     held === null ? null : percentiles(held.requestToOfferMs),
+    held === null ? null : cpuOf(held),
     verify.violations,
   ]),
 )}

@@ -3,7 +3,7 @@
  * and in the same run the floor: the same transitions one at a time, with no service around them.
  */
 import type { Policy } from '../../domain/policy.ts';
-import { startMember, type Verified, verifyRecords } from '../member.ts';
+import { type Member, startTogether, type Verified, verifyRecords } from '../member.ts';
 import type { Percentiles } from '../percentiles.ts';
 import { type FloorFigures, measureFloor } from './floor.ts';
 import { findHighestHeld, type Trial } from './search.ts';
@@ -25,10 +25,13 @@ export interface CityFigures {
   /** The best of the numbers of connections, one transition at a time on each. */
   readonly floorRidesPerSecond: number;
   readonly ratio: number;
-  readonly settings: { readonly holdS: number; readonly drivers: number; readonly workers: number } & Pick<
-    Policy,
-    'roundIntervalMs' | 'matching' | 'positionIntervalMs'
-  >;
+  readonly settings: {
+    readonly holdS: number;
+    readonly drivers: number;
+    readonly workers: number;
+    /** The roles of each process. */
+    readonly processes: readonly string[];
+  } & Pick<Policy, 'roundIntervalMs' | 'matching' | 'positionIntervalMs'>;
   readonly held: RunFigures | null;
   /** At shares of that rate: 25 %, 50 %, 80 %. */
   readonly below: readonly RunFigures[];
@@ -40,6 +43,8 @@ const START_RATE = 200;
 const PROBE_S = 5;
 const SHARES = [0.25, 0.5, 0.8];
 const SHARE_S = 10;
+/** What riders ask and what drivers say, each on a core of its own: one process carries as much as one core does. */
+const PROCESSES = ['api,matcher,sweeper,outbox', 'gateway'];
 const WARM_UP = { ratePerS: 100, seconds: 5 };
 
 export async function benchCity(options: CityOptions): Promise<CityFigures> {
@@ -59,6 +64,7 @@ export async function benchCity(options: CityOptions): Promise<CityFigures> {
       holdS,
       drivers,
       workers,
+      processes: PROCESSES,
       roundIntervalMs: POLICY.roundIntervalMs,
       matching: POLICY.matching,
       positionIntervalMs: POLICY.positionIntervalMs,
@@ -79,11 +85,14 @@ async function measureService({
   ratePerS,
 }: CityOptions): Promise<{ held: RunFigures | null; below: RunFigures[]; verify: Verified }> {
   say(`city: the service, ${drivers} drivers over sockets, ${workerCount} load processes …`);
-  await using service = await startMember(['serve', '--temporary']);
-  await using workers = await openCity(service, { drivers, workers: workerCount });
+  await using open = new AsyncDisposableStack();
+  const { database, services } = await startTogether(open, PROCESSES);
+  const [api, gateway] = services as [Member, Member];
+  const where = { url: api.url, authSecret: api.authSecret, socketUrl: gateway.url };
+  const workers = open.use(await openCity(where, { drivers, workers: workerCount }));
   const trial = async (rate: number, seconds: number): Promise<Trial<RunFigures>> => {
     signal.throwIfAborted();
-    const { figures, problem } = await tryRate({ service, workers }, rate, seconds);
+    const { figures, problem } = await tryRate({ services, database, workers }, rate, seconds);
     say(`  ${formatRun(figures)}: ${problem ?? 'held'}`);
     return { held: problem === null, outcome: figures };
   };
@@ -102,7 +111,7 @@ async function measureService({
     for (const share of SHARES) below.push((await trial(Math.round(share * held.ratePerS), SHARE_S)).outcome);
   await workers[Symbol.asyncDispose]();
   say('verifying the records …');
-  return { held, below, verify: await verifyRecords(service.databaseUrl) };
+  return { held, below, verify: await verifyRecords(database.databaseUrl) };
 }
 
 function formatRun({ ratePerS, requestToOfferMs, confirmMs, cpuMsPerRide, memoryMb }: RunFigures): string {
@@ -110,8 +119,8 @@ function formatRun({ ratePerS, requestToOfferMs, confirmMs, cpuMsPerRide, memory
   const cpu =
     cpuMsPerRide === null
       ? ''
-      : `, CPU ${cpuMsPerRide.service} + ${cpuMsPerRide.database} (+ ${cpuMsPerRide.load}) ms a ride`;
-  return `${String(ratePerS).padStart(5)} rides/s: request→offer ${ms(requestToOfferMs)} ms, confirm ${ms(confirmMs)} ms${cpu}, ${memoryMb.service ?? '?'} MB`;
+      : `, CPU ${cpuMsPerRide.service.join(' + ')} + ${cpuMsPerRide.database} (+ ${cpuMsPerRide.load}) ms a ride`;
+  return `${String(ratePerS).padStart(5)} rides/s: request→offer ${ms(requestToOfferMs)} ms, confirm ${ms(confirmMs)} ms${cpu}, ${memoryMb.service.map((mb) => mb ?? '?').join(' + ')} MB`;
 }
 
 export function formatCity({
@@ -126,7 +135,7 @@ export function formatCity({
   return [
     `city   ${ridesPerSecond} rides/s held`,
     ...[...below, ...(held === null ? [] : [held])].map((run) => `       ${formatRun(run)}`),
-    '       (p50 / p95 / p99; CPU of service + database, the load’s in parentheses; the service’s own memory)',
+    '       (p50 / p95 / p99; CPU of the service’s processes + database, the load’s in parentheses; the service’s own memory)',
     `floor  ${floorRidesPerSecond} rides/s one at a time over ${floor.connections} connections`,
     `ratio  ${ratio}`,
     `verify ${verify.violations} violations of ${verify.checked} records`,

@@ -17,10 +17,14 @@ export interface RunFigures {
   readonly confirmMs: Percentiles;
   readonly lateMs: Percentiles;
   readonly failures: Readonly<Record<string, number>>;
-  /** CPU milliseconds of each ride, by process; null where the system doesn't tell. */
-  readonly cpuMsPerRide: { readonly service: number; readonly database: number; readonly load: number } | null;
-  /** What each has of its own in memory afterwards, MB. */
-  readonly memoryMb: { readonly service: number | null; readonly load: number | null };
+  /** CPU milliseconds of each ride; null where the system doesn't tell. */
+  readonly cpuMsPerRide: {
+    readonly service: readonly number[];
+    readonly database: number;
+    readonly load: number;
+  } | null;
+  /** What each process of the service, and one of the load's, has of its own in memory afterwards, MB. */
+  readonly memoryMb: { readonly service: readonly (number | null)[]; readonly load: number | null };
 }
 
 const CENTER = { lat: 48.0, lng: 7.85 };
@@ -45,7 +49,7 @@ export async function openCity(
     workers,
     policy = POLICY,
   }: { readonly drivers: number; readonly workers: number; readonly policy?: Policy },
-  others: readonly { readonly url: string }[] = [],
+  others: readonly { readonly url: string; readonly socketUrl: string }[] = [],
 ): Promise<Workers> {
   const { url, authSecret } = service;
   const token = await signToken({ secret: authSecret, sub: 'bench', role: 'ops', ttlS: 3600 });
@@ -64,22 +68,28 @@ export async function openCity(
       positionIntervalMs: policy.positionIntervalMs,
       seed: 'city',
     },
-    [service, ...others].map((each) => ({ url: each.url, socketUrl: service.socketUrl ?? each.url })),
+    [{ url, socketUrl: service.socketUrl ?? url }, ...others],
   );
 }
 
 export interface City {
-  readonly service: Member;
+  /** The service's processes. */
+  readonly services: readonly Member[];
+  /** Whose the database is: one of those, or a process of its own. */
+  readonly database: Member;
   readonly workers: Workers;
 }
 
 /** CPU seconds so far; null where the system doesn't tell. */
-function usageOf(service: Member, workers: Workers): { service: number; database: number; load: number } | null {
-  const own = cpuSeconds(service.pid);
-  const loads = workers.pids.map((pid) => cpuSeconds(pid)?.own ?? 0);
-  return own === null
-    ? null
-    : { service: own.own, database: own.children, load: loads.reduce((sum, each) => sum + each, 0) };
+function usageOf({ services, database, workers }: City): { service: number[]; database: number; load: number } | null {
+  const server = cpuSeconds(database.pid);
+  if (server === null) return null;
+  const own = (pid: number): number => cpuSeconds(pid)?.own ?? 0;
+  return {
+    service: services.map(({ pid }) => own(pid)),
+    database: server.children,
+    load: workers.pids.reduce((sum, pid) => sum + own(pid), 0),
+  };
 }
 
 function cpuPerRide(
@@ -88,18 +98,22 @@ function cpuPerRide(
   rides: number,
 ): RunFigures['cpuMsPerRide'] {
   if (before === null || after === null || rides === 0) return null;
-  const of = (what: 'service' | 'database' | 'load'): number =>
-    Math.round((1e5 * (after[what] - before[what])) / rides) / 100;
-  return { service: of('service'), database: of('database'), load: of('load') };
+  const perRide = (from: number, to: number): number => Math.round((1e5 * (to - from)) / rides) / 100;
+  return {
+    service: after.service.map((to, n) => perRide(before.service[n]!, to)),
+    database: perRide(before.database, after.database),
+    load: perRide(before.load, after.load),
+  };
 }
 
 /** One trial, up to the end of its last ride; `problem` says why the rate didn't hold. */
 export async function tryRate(
-  { service, workers }: City,
+  city: City,
   ratePerS: number,
   seconds: number,
 ): Promise<{ figures: RunFigures; problem: string | null }> {
-  const before = usageOf(service, workers);
+  const { services, workers } = city;
+  const before = usageOf(city);
   const endAtMs = sharedNowMs() + seconds * 1000;
   const seen = await workers.request(ratePerS, seconds);
   const giveUpAtMs = sharedNowMs() + DRAIN_MAX_MS;
@@ -109,8 +123,8 @@ export async function tryRate(
   }
   const figures = {
     ...figuresOf(seen, ratePerS),
-    cpuMsPerRide: cpuPerRide(before, usageOf(service, workers), seen.requested.length),
-    memoryMb: { service: memoryMb(service.pid), load: memoryMb(workers.pids[0]!) },
+    cpuMsPerRide: cpuPerRide(before, usageOf(city), seen.requested.length),
+    memoryMb: { service: services.map(({ pid }) => memoryMb(pid)), load: memoryMb(workers.pids[0]!) },
   };
   return { figures, problem: problemOf(seen, figures, Math.round(ratePerS * seconds), endAtMs) };
 }

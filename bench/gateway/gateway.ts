@@ -67,7 +67,7 @@ export async function benchGateway({
   };
   const fullMb = memoryMb(gateway.pid);
   say(`  positions: ${used.gateway?.own ?? '?'} of a core, ${fullMb ?? '?'} MB`);
-  const { figures } = await tryRate({ service: gateway, workers: load }, RIDES_PER_S, seconds);
+  const { figures } = await tryRate({ services, database, workers: load }, RIDES_PER_S, seconds);
   say(`  offers: p99 ${figures.requestToOfferMs.p99} ms`);
   const cutAtMs = sharedNowMs();
   const reconnectMs = since(cutAtMs, (await load.reconnect(RECONNECT_WITHIN_MS, { cut: true })).atMs);

@@ -1,4 +1,5 @@
 /** The growth benchmark: what a ride costs with more processes, more drivers and a longer past. */
+import { ROLES } from '../../src/config.ts';
 import { connectDatabase } from '../../src/database/connection.ts';
 import postgres from '../../src/database/postgres.ts';
 import { findHighestHeld } from '../city/search.ts';
@@ -9,7 +10,6 @@ import { type Spread, spreadOf } from '../spread.ts';
 import { addPast } from './past.ts';
 
 export interface GrowthOptions {
-  readonly processes: readonly number[];
   readonly drivers: readonly number[];
   /** Past offers, with their rides, beside the first number of drivers. */
   readonly history: number;
@@ -20,11 +20,15 @@ export interface GrowthOptions {
 }
 
 interface OfProcesses {
-  readonly processes: number;
+  /** The roles of each. */
+  readonly processes: readonly string[];
   /** At the highest rate that they held. */
   readonly held: RunFigures | null;
   readonly verify: Verified;
 }
+
+/** Where riders ask, and drivers connect. */
+type Front = Member & { readonly socketUrl: string };
 
 interface OfSize {
   readonly drivers: number;
@@ -38,6 +42,13 @@ export interface GrowthFigures {
   readonly sizes: readonly OfSize[];
 }
 
+const ALL_ROLES = ROLES.join(',');
+const DEPLOYMENTS = [
+  [ALL_ROLES],
+  ['api,matcher,sweeper,outbox', 'gateway'],
+  [ALL_ROLES, ALL_ROLES],
+  ['api,matcher,sweeper,outbox', 'api', 'gateway', 'gateway'],
+];
 const CITY_DRIVERS = 2_000;
 const RUNS = 3;
 const START_RATE = 400;
@@ -52,7 +63,7 @@ export async function benchGrowth(options: GrowthOptions): Promise<GrowthFigures
     sizes.push({ drivers: count, history: past, cyclesPerSecond });
   }
   const processes: OfProcesses[] = [];
-  for (const count of options.processes) processes.push(await measureProcesses(options, count));
+  for (const roles of DEPLOYMENTS) processes.push(await measureProcesses(options, roles));
   return { processes, sizes };
 }
 
@@ -78,22 +89,24 @@ async function measureCycles({ seconds }: GrowthOptions, drivers: number, histor
 
 async function measureProcesses(
   { seconds, workers, say, signal }: GrowthOptions,
-  processes: number,
+  processes: readonly string[],
 ): Promise<OfProcesses> {
   await using open = new AsyncDisposableStack();
-  const { services } = await startTogether(
-    open,
-    Array.from({ length: processes }, () => ''),
-  );
-  const [first, ...others] = services as [Member, ...Member[]];
+  const { database, services } = await startTogether(open, processes);
+  const having = (role: string): Member[] => services.filter((_, n) => processes[n]!.split(',').includes(role));
+  const gateways = having('gateway');
+  const [first, ...others] = having('api').map((api, n) => ({ ...api, socketUrl: gateways[n]!.url })) as [
+    Front,
+    ...Front[],
+  ];
   const load = open.use(
-    await openCity(first, { drivers: CITY_DRIVERS, workers: Math.max(workers, processes) }, others),
+    await openCity(first, { drivers: CITY_DRIVERS, workers: Math.max(workers, 1 + others.length) }, others),
   );
   const trial = async (rate: number, forS: number) => {
     signal.throwIfAborted();
-    const { figures, problem } = await tryRate({ service: first, workers: load }, rate, forS);
+    const { figures, problem } = await tryRate({ services, database, workers: load }, rate, forS);
     const { p99 } = figures.requestToOfferMs;
-    say(`  ${processes} processes, ${Math.round(rate)} rides/s: p99 ${p99} ms, ${problem ?? 'held'}`);
+    say(`  ${processes.length} processes, ${Math.round(rate)} rides/s: p99 ${p99} ms, ${problem ?? 'held'}`);
     return { held: problem === null, outcome: figures };
   };
   await trial(100, 4);
@@ -113,7 +126,7 @@ export const formatGrowth = ({ processes, sizes }: GrowthFigures): string =>
         `growth ${drivers} drivers, ${history} past offers: ${median} cycles/s (${min}–${max})`,
     ),
     ...processes.map(
-      ({ processes: count, held, verify }) =>
-        `       ${count} service processes: ${held?.ratePerS ?? 0} rides/s held; verify ${verify.violations} violations`,
+      ({ processes: roles, held, verify }) =>
+        `       ${roles.join(' | ')}: ${held?.ratePerS ?? 0} rides/s held; verify ${verify.violations} violations`,
     ),
   ].join('\n');

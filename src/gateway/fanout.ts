@@ -22,10 +22,13 @@ export interface DriverConnected {
   readonly connectedAtMs: number;
 }
 
+/** Delivers to the drivers who are here; returns what other gateways shall hear. */
+export type NoticeHandler = (notices: DriverNotice[]) => DriverNotice[];
+
 export interface Fanout extends AsyncDisposable {
   readonly io: Server;
   readonly tell: (notices: DriverNotice[]) => void;
-  readonly onNotices: (handler: (notices: DriverNotice[]) => void) => void;
+  readonly onNotices: (handler: NoticeHandler) => void;
   readonly announce: (connected: DriverConnected) => void;
   readonly onConnected: (handler: (connected: DriverConnected) => void) => void;
 }
@@ -51,8 +54,8 @@ export async function openFanout(kind: FanoutKind, onError: (error: Error) => vo
   const io = new Server({ ...SERVER_OPTIONS, ...(adapter === null ? {} : { adapter: adapter as never }) });
   const drivers = io.of('/drivers');
   // Per-message handlers are the same for what comes from this process and from others.
-  const handlers: { notices: (notices: DriverNotice[]) => void; connected: (connected: DriverConnected) => void } = {
-    notices: () => {},
+  const handlers: { notices: NoticeHandler; connected: (connected: DriverConnected) => void } = {
+    notices: (notices) => notices,
     connected: () => {},
   };
   let announced: DriverConnected[] = [];
@@ -64,7 +67,7 @@ export async function openFanout(kind: FanoutKind, onError: (error: Error) => vo
       onError(error as Error);
     }
   };
-  drivers.on('notices' as never, ((notices: DriverNotice[]) => handlers.notices(notices)) as never);
+  drivers.on('notices' as never, ((notices: DriverNotice[]) => void handlers.notices(notices)) as never);
   drivers.on('connected' as never, ((all: DriverConnected[]) => all.forEach(handlers.connected)) as never);
   const announceToOthers = (): void => {
     const all = announced;
@@ -77,8 +80,8 @@ export async function openFanout(kind: FanoutKind, onError: (error: Error) => vo
     io,
     tell: (notices) => {
       if (notices.length === 0) return;
-      handlers.notices(notices);
-      toOthers('notices', notices);
+      const forOthers = handlers.notices(notices);
+      if (forOthers.length > 0) toOthers('notices', forOthers);
     },
     announce: (connected) => {
       handlers.connected(connected);

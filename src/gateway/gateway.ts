@@ -152,18 +152,23 @@ export class Gateway {
     }
   }
 
-  #deliver(notices: readonly DriverNotice[]): void {
-    for (const notice of notices) {
+  /**
+   * Returns what other gateways shall hear: notices for drivers who aren't here. One who is here may have just connected
+   * elsewhere: there an offer is found in the records anyway, and what the driver accepted is known.
+   */
+  #deliver(notices: readonly DriverNotice[]): DriverNotice[] {
+    return notices.filter((notice) => {
       const seat = this.#seats.get(notice.driverId);
-      if (seat === undefined) continue;
+      if (seat === undefined) return true;
       if (notice.event === 'offer') {
         this.#push(seat, notice.data);
-      } else {
-        if (notice.event === 'offer:withdrawn' && seat.push?.offer.offerId === notice.data.offerId)
-          seat.push.isOver = true;
-        seat.socket.emit(notice.event, notice.data);
+        return false;
       }
-    }
+      if (notice.event === 'offer:withdrawn' && seat.push?.offer.offerId === notice.data.offerId)
+        seat.push.isOver = true;
+      seat.socket.emit(notice.event, notice.data);
+      return notice.event !== 'assignment' || !notice.accepted;
+    });
   }
 
   /** Starts pushing, unless this offer, or a newer one, is being pushed or was received. */

@@ -27,7 +27,8 @@ export interface AssignmentMessage {
 export type DriverNotice = { readonly driverId: string } & (
   | { readonly event: 'offer'; readonly data: OfferMessage }
   | { readonly event: 'offer:withdrawn'; readonly data: { readonly offerId: string; readonly reason: string } }
-  | { readonly event: 'assignment'; readonly data: AssignmentMessage }
+  /** `accepted`: the driver's own accept, whose answer says the same. */
+  | { readonly event: 'assignment'; readonly data: AssignmentMessage; readonly accepted: boolean }
   | {
       readonly event: 'ride:cancelled';
       readonly data: { readonly rideId: string; readonly reasonCode: string; readonly source: string };

@@ -259,6 +259,7 @@ export function createLeasing({ hot }: Pick<Database, 'hot'>, metrics: Metrics, 
         driverId,
         event: 'assignment',
         data: { rideId, driverId, offerId, fence, assignedAt, pickup, dropoff },
+        accepted: false,
       });
       return { ...ask, fence, expiresInMs: 0 };
     });
@@ -296,7 +297,12 @@ export function createLeasing({ hot }: Pick<Database, 'hot'>, metrics: Metrics, 
     const assignedAt = answer.assigned_at.toISOString();
     effects.tell(region, [
       takenNotice({ ...ask, driverId: ask.fromDriverId }),
-      { driverId, event: 'assignment', data: { rideId, driverId, offerId, fence, assignedAt, pickup, dropoff } },
+      {
+        driverId,
+        event: 'assignment',
+        data: { rideId, driverId, offerId, fence, assignedAt, pickup, dropoff },
+        accepted: false,
+      },
     ]);
     // The freed driver may serve another ride.
     effects.wake(region);
@@ -523,4 +529,5 @@ const assignmentNotice = (offerId: string, answer: transitions.ConfirmAnswer): D
     pickup: { lat: answer.pickup_lat, lng: answer.pickup_lng },
     dropoff: { lat: answer.dropoff_lat, lng: answer.dropoff_lng },
   },
+  accepted: true,
 });

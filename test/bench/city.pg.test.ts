@@ -6,7 +6,7 @@ import { startMember, verifyRecords } from '../../bench/member.ts';
 it('a trial drives whole rides through the service, and what it counts is what the records say', async () => {
   await using service = await startMember(['serve', '--temporary']);
   await using workers = await openCity(service, { drivers: 30, workers: 2 });
-  const { figures } = await tryRate({ service, workers }, 10, 2);
+  const { figures } = await tryRate({ services: [service], database: service, workers }, 10, 2);
   expect(figures).toMatchObject({ requested: 20, completed: 20, failures: {} });
   expect(figures.requestToOfferMs.p50).toBeGreaterThan(0);
   const verified = await verifyRecords(service.databaseUrl);
