@@ -181,18 +181,6 @@ export const EQUIVALENT: readonly Excuse[] = [
     line,
     reason: 'Says whom to lock. The update says once more who goes.',
   })),
-  ...excuses(
-    'driver_shifts.sql',
-    'retire_absent',
-    'For a driver who is seen between the look and the lock, which a test can’t bring about.',
-    'not exists (select from driver_presence p where p.region = p_region and p.driver_id = d.driver_id and p.seen_at >= v_seen_since)',
-  ),
-  ...excuses(
-    'driver_shifts.sql',
-    'retire_absent',
-    'Nothing can be put between the look and the update that a test could wait for; the update judges once more.',
-    'lock_drivers(p_region, array(',
-  ),
 
   ...excuses(
     'assign_drivers.sql',

@@ -110,6 +110,37 @@ test('reassigned, a ride goes from one driver to the other, or nothing changes a
   expect((await verify(town.url)).violations).toBe(0);
 });
 
+test('the system finds a better driver for a ride once, an operator as often as he likes', async () => {
+  await using town = await openTown(4);
+  const [rideId, other] = [await town.ask(), await town.ask()];
+  await assign(town, rideId, 'd1');
+  // Another's arrival is no obstacle.
+  await assign(town, other, 'd2');
+  await step(town, other, 'd2', 'driver_arrived');
+  const give = (from: string, to: string, source: 'operator' | 'system') => {
+    const ask = { ...reassignment(town, rideId, from, to), source, reason: 'replaced' };
+    return transitions.reassignRide(town.sql, town.region, ask, leaseTerms);
+  };
+  expect(await give('d1', 'd3', 'system')).toMatchObject({ refused: null, applied: true });
+  expect(await give('d3', 'd4', 'system')).toMatchObject({ refused: 'wrong_phase', applied: false });
+  expect(await give('d3', 'd4', 'operator')).toMatchObject({ refused: null, applied: true });
+  await step(town, rideId, 'd4', 'driver_arrived');
+  expect(await give('d4', 'd1', 'operator')).toMatchObject({ refused: null, applied: true });
+  expect((await verify(town.url)).violations).toBe(0);
+});
+
+test('a ride that is given to another and, by a second click, to a third, is given once', async () => {
+  await using town = await openTown(3);
+  const rideId = await town.ask();
+  await assign(town, rideId, 'd1');
+  const give = (to: string) =>
+    transitions.reassignRide(town.sql, town.region, reassignment(town, rideId, 'd1', to), leaseTerms);
+  expect(await give('d2')).toMatchObject({ refused: null, applied: true });
+  const before = await town.everything();
+  for (const to of ['d2', 'd3']) expect(await give(to)).toMatchObject({ refused: null, applied: false });
+  expect(await town.everything()).toEqual(before);
+});
+
 test('two operators reassign at once, each to another: one has it, and neither driver has two rides', async () => {
   await using town = await openTown(12);
   await using many = connectDatabase(town.url, { hotConnections: 8 });

@@ -1,8 +1,10 @@
 /** What a transition leaves alone: the other items of its set, the other rides of its drivers, the other region. */
 import { afterAll, describe, expect, test } from 'vitest';
 import { cellOf } from '../../domain/geo.ts';
+import type { Sql } from '../../src/database/connection.ts';
+import { newId, newLeaseToken } from '../../src/leasing/ids.ts';
 import * as t from '../../src/leasing/transitions.ts';
-import { addRegion, addRides, CENTER, lease, moveExpiry, openCity, type Term } from '../support/city.ts';
+import { addRegion, addRides, CENTER, lease, leaseTerms, moveExpiry, openCity, type Term } from '../support/city.ts';
 
 const city = await openCity(0);
 afterAll(() => city[Symbol.asyncDispose]());
@@ -44,6 +46,24 @@ const riderCancels = (rideId: string, riderId: string | null = null) => ({
 });
 const givesBack = ({ rideId, driverId }: Term) => ({ rideId, driverId, reason: 'test' });
 
+/** By the system: an operator may give a ride away at any time before the trip. */
+const givenTo = (region: number, { rideId, driverId }: Term, toDriverId: string) =>
+  t.reassignRide(
+    sql,
+    region,
+    {
+      rideId,
+      fromDriverId: driverId,
+      driverId: toDriverId,
+      source: 'system',
+      reason: 'replaced',
+      offerId: newId(region),
+      leaseToken: newLeaseToken(),
+      pickupEtaS: 1,
+    },
+    leaseTerms,
+  );
+
 const TABLES = ['rides', 'offers', 'assignments', 'ride_events', 'driver_state', 'driver_presence'] as const;
 const rowsOf = (region: number) =>
   Promise.all(TABLES.map((table) => sql`select * from ${sql(table)} where region = ${region} order by 1, 2, 3`));
@@ -55,6 +75,21 @@ async function twinOf(region: number, name: string): Promise<number> {
     await sql`insert into ${sql(table)} select (jsonb_populate_record(null::${sql(table)},
       to_jsonb(x) || jsonb_build_object('region', ${twin}::int))).* from ${sql(table)} x where region = ${region}`;
   return twin;
+}
+
+/** What `act` answers, in a transaction that is taken back: each that follows finds the rows in the same places. */
+async function undone<T>(act: (tx: Sql) => Promise<T>): Promise<T> {
+  const done: T[] = [];
+  const undo = new Error('undo');
+  await sql
+    .begin(async (tx) => {
+      done.push(await act(tx as unknown as Sql));
+      throw undo;
+    })
+    .catch((error: unknown) => {
+      if (error !== undo) throw error;
+    });
+  return done[0]!;
 }
 
 describe('a region with the same ids is left alone by', () => {
@@ -92,6 +127,28 @@ describe('a region with the same ids is left alone by', () => {
       'a step',
       assignOne,
       (region, term) => t.advanceRides(sql, region, [step(term, 'driver_arrived')], true),
+      { applied: true },
+    ],
+    [
+      'a ride given to another',
+      assignOne,
+      async (region, term) => [await givenTo(region, term, term.driverId.replace(/d1$/, 'd2'))],
+      { refused: null, applied: true },
+    ],
+    [
+      'a hold',
+      offered,
+      async (region, { rideId }) => [await t.holdRide(sql, region, rideId, 'test')],
+      { applied: true, withdrawn_offer_ids: [expect.anything()] },
+    ],
+    [
+      'the release of a hold',
+      async (region, driverId) => {
+        const term = await offered(region, driverId);
+        await t.holdRide(sql, region, term.rideId, 'test');
+        return term;
+      },
+      async (region, { rideId }) => [await t.releaseHold(sql, region, rideId, 'test')],
       { applied: true },
     ],
     [
@@ -166,6 +223,77 @@ describe('a region with the same ids is left alone by', () => {
     await t.unassignRides(sql, twin, [givesBack(term)], true);
     await sql`delete from ride_events where region = ${twin} and type = 'driver_cancelled'`;
     expect(await t.unassignRides(sql, twin, [givesBack(term)], true)).toMatchObject([{ refused: 'wrong_driver' }]);
+  });
+});
+
+describe('what a region with the same ids has is nothing to', () => {
+  test('a ride given to another: that its driver has arrived there', async () => {
+    const { region, driverIds } = await openRegion('arrived');
+    const term = await assignOne(region, driverIds[0]!);
+    const twin = await twinOf(region, 'arrived-twin');
+    await t.advanceRides(sql, twin, [step(term, 'driver_arrived')], true);
+    expect(await givenTo(twin, term, driverIds[1]!)).toMatchObject({ refused: 'wrong_phase' });
+    expect(await givenTo(region, term, driverIds[1]!)).toMatchObject({ refused: null, applied: true });
+  });
+
+  test('a hold: it withdraws what the ride has out here, and not what was declined here and is out there', async () => {
+    const { region, driverIds } = await openRegion('holds');
+    const [d1, d2] = driverIds as [string, string];
+    const [rideId] = await addRides(sql, region, 1);
+    const declined = await lease(sql, region, rideId!, d1);
+    await twinOf(region, 'holds-twin');
+    await t.returnOffers(sql, region, [{ ...declined, reason: 'test' }], 'declined', true);
+    const out = await lease(sql, region, rideId!, d2);
+    expect(await t.holdRide(sql, region, rideId!, 'test')).toMatchObject({
+      applied: true,
+      withdrawn_offer_ids: [out.offerId],
+      withdrawn_driver_ids: [d2],
+    });
+    expect((await eventsOf(region, rideId!)).slice(-3)).toEqual(['offer_made', 'offer_withdrawn', 'ride_held']);
+  });
+
+  test('a hold and its release: each is dated by its own ride', async () => {
+    const { region } = await openRegion('dated');
+    const [rideId] = await addRides(sql, region, 1);
+    const regions = [region, await twinOf(region, 'dated-twin')];
+    // Recorded by clocks that were ahead, an hour and two.
+    await sql`update rides set updated_at = clock_timestamp() + case region when ${region} then 1 else 2 end * interval '1 hour'
+      where id = ${rideId!}`;
+    const datedAt = async (tx: Sql, here: number) =>
+      (await tx`select updated_at from rides where region = ${here} and id = ${rideId!}`)[0];
+    const acts = [
+      (tx: Sql, here: number) => t.holdRide(tx, here, rideId!, 'test'),
+      (tx: Sql, here: number) => t.releaseHold(tx, here, rideId!, 'test'),
+    ];
+    for (const act of acts) {
+      for (const here of regions) {
+        const before = await datedAt(sql, here);
+        const after = await undone(async (tx) => {
+          expect(await act(tx, here)).toMatchObject({ applied: true });
+          return datedAt(tx, here);
+        });
+        expect(after).toEqual(before);
+      }
+      for (const here of regions) await act(sql, here);
+    }
+  });
+
+  test('a sweep that looks early: it looks again at the end of its own region’s term', async () => {
+    const { region, driverIds } = await openRegion('ends-later');
+    const [rideId] = await addRides(sql, region, 1);
+    const { offerId } = await lease(sql, region, rideId!, driverIds[0]!);
+    const regions = [region, await twinOf(region, 'ends-later-twin')];
+    await sql`update driver_state set lease_expires_at = lease_expires_at + case region when ${region} then 1 else 2 end * interval '1 hour'
+      where offer_id = ${offerId}`;
+    await sql`update offers set due_at = granted_at where id = ${offerId}`;
+    for (const here of regions) {
+      const rows = await undone(async (tx) => {
+        expect(await t.expireLeases(tx, here, t.FROM_THE_FIRST, 10)).toMatchObject([{ ended_as: null }]);
+        return tx`select o.due_at = d.lease_expires_at as same from offers o
+          join driver_state d on d.region = o.region and d.offer_id = o.id where o.region = ${here} and o.id = ${offerId}`;
+      });
+      expect(rows).toEqual([{ same: true }]);
+    }
   });
 });
 

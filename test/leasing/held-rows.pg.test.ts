@@ -86,6 +86,7 @@ const reassign =
     return [await t.reassignRide(sql, region, to, TERMS)];
   };
 const hold: Step = async (sql, { free }) => [await t.holdRide(sql, region, free, 'test')];
+const holdOffered: Step = async (sql, { one }) => [await t.holdRide(sql, region, one.rideId, 'test')];
 const releaseHold: Step = async (sql, { free }) => [await t.releaseHold(sql, region, free, 'test')];
 const offline =
   (driverId: string): Step =>
@@ -239,6 +240,7 @@ const MEETINGS: readonly (readonly [string, Step, Step, string])[] = [
 describe('waits, and then goes by what it finds', () => {
   test.each(MEETINGS)('%s', async (_, second, first, heard) => {
     const scene = await setScene(city);
+    await confuse(scene);
     const answers = await meet(scene, first, async (letGo) => {
       const waiting = second(city.sql, scene, true);
       await Promise.race([untilWaiting(city.sql, 1), waiting]);
@@ -341,6 +343,7 @@ describe('locks nothing that is nobody else’s business:', () => {
     ['a step', advance('driver_arrived'), ['d1', 'd4']],
     ['a ride given to another', reassign(), ['d1', 'd2']],
     ['a hold', hold, ['d1', 'd3', 'd4']],
+    ['a hold of a ride that is offered', holdOffered, ['d3', 'd4']],
     ['a shift’s end', offline('d1'), ['d2', 'd3', 'd4']],
     ['a shift’s end of somebody who is free', offline('d4'), ['d1', 'd2', 'd3']],
   ])('%s', async (_, step, others) => {
@@ -379,6 +382,47 @@ describe('locks nothing that is nobody else’s business:', () => {
     const free = ['d2', 'd3', 'd4', ...BYSTANDERS];
     const seen = await meet(scene, sweep, async () => [await bystanders(scene), await otherDrivers(free)]);
     expect(seen.map((rows) => rows.length)).toEqual([1, free.length]);
+  });
+});
+
+describe('the end of an absent driver’s shift', () => {
+  const retire = (sql: Sql) => t.retireAbsent(sql, region, 'd3', 100, 30_000);
+  /** d4, d5, d8 and d9 haven’t been seen for a minute, somebody else has just been. */
+  async function setAbsence(): Promise<Scene> {
+    const scene = await setScene(city);
+    const ago = city.sql`clock_timestamp() - interval '1 minute'`;
+    await city.sql`update driver_state set updated_at = ${ago} where status = 'available'`;
+    await city.sql`delete from driver_presence`;
+    await city.sql`insert into driver_presence (region, driver_id, seen_at) values (${region}, 'd1', clock_timestamp())`;
+    return scene;
+  }
+
+  test('never waits for one whom somebody else holds, and passes him by', async () => {
+    await setAbsence();
+    const retired = await whileHeld('driver', 'd4', () =>
+      city.sql.begin(async (tx) => {
+        await tx`set local lock_timeout = '1s'`;
+        return (await retire(tx as unknown as Sql)).retired;
+      }),
+    );
+    expect(retired.toSorted()).toEqual(['d5', 'd8', 'd9']);
+    expect(await city.driver('d4')).toMatchObject({ status: 'available' });
+  });
+
+  test('passes by whoever is leased or seen between the look and the lock', async () => {
+    const { free } = await setAbsence();
+    const meanwhile = await city.database.cold.begin(async (tx) => {
+      // Reads go on, a lock of any row waits: it has looked, and hasn’t locked.
+      await tx`lock table driver_state in exclusive mode`;
+      const retiring = retire(city.sql);
+      await untilWaiting(city.database.cold, 1);
+      await lease(tx as unknown as Sql, region, free, 'd4');
+      await tx`insert into driver_presence (region, driver_id, seen_at) values (${region}, 'd5', clock_timestamp())`;
+      return { retiring };
+    });
+    expect((await meanwhile.retiring).retired.toSorted()).toEqual(['d8', 'd9']);
+    expect(await city.driver('d4')).toMatchObject({ status: 'leased', leased_to_ride_id: free });
+    expect(await city.driver('d5')).toMatchObject({ status: 'available' });
   });
 });
 
