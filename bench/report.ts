@@ -1,10 +1,9 @@
 /** docs/benchmarks.md, made from the figures in bench/results/. */
 import { readFile } from 'node:fs/promises';
-import { ROLES } from '../src/config.ts';
 import type { CityFigures } from './city/city.ts';
 import type { RunFigures } from './city/trial.ts';
 import type { GatewayFigures } from './gateway/gateway.ts';
-import type { GrowthFigures } from './growth/growth.ts';
+import { type GrowthFigures, nameRoles } from './growth/growth.ts';
 import type { HerdFigures } from './herd/herd.ts';
 import type { IdleFigures } from './idle/idle.ts';
 import type { LeasesFigures } from './leases/leases.ts';
@@ -113,7 +112,8 @@ const cpuOf = ({ cpuMsPerRide: cpu }: RunFigures): string | null =>
 function citySection({ held, below, floor, ratio, ridesPerSecond, settings, verify }: CityFigures): string {
   return `## City
 
-Whole rides over real HTTP and real websockets: requests at an even rate, ${show(settings.drivers)} drivers who accept at once and finish at once. The
+Whole rides over real HTTP and real websockets, the service as ${settings.processes.length} processes (${settings.processes.map((roles) => `\`${roles}\``).join(' and ')}): requests at an
+even rate, ${show(settings.drivers)} drivers who accept at once and finish at once. The
 highest rate held for ${settings.holdS} s with p99 request→offer-on-the-device under 500 ms: **${show(ridesPerSecond)} rides/s**, ${ratio} times the floor (the same
 transitions one at a time with no service around them, the best of 4, 8, 16 and 32 connections: ${show(floor.ridesPerSecond)} rides/s over ${floor.connections}).
 \`verify\`: ${verify.violations} violations of ${show(verify.checked)} records.
@@ -124,16 +124,17 @@ ${table(
     'rides/s',
     'request→offer p50 / p95 / p99 ms',
     'confirm ms',
-    'CPU ms a ride, service + database',
+    'CPU ms a ride, service’s processes + database',
     'load',
     'service MB',
   ],
   [...below.map((run, i) => cityRow(`${[25, 50, 80][i]} %`, run)), ...(held === null ? [] : [cityRow('held', held)])],
 )}
 
-What bounds it: the four cores, of which the load generator has nearly one, and how far they carry changes from hour to hour on a
-shared machine. Past the highest rate drivers are offered rides that they can't accept in time, and it takes minutes to recover. Below the highest rate a ride costs more, because sets are
-smaller: a transaction of one costs the database about as much as one of five.`;
+What bounds it: the processors, of which the load generator has its share, and how far they carry changes from hour to hour on a
+shared machine. Beyond the highest rate rounds grow until they take everybody who is near; a ride that finds nobody waits \`retryMs\`, and
+the slowest hundredth is late by that. Below the highest rate a ride costs more, because sets are smaller: a transaction of one costs the
+database about as much as one of five.`;
 }
 
 function roundSection({ cases, demand, candidatesMax }: RoundFigures): string {
@@ -210,7 +211,7 @@ ${table(
     'violations',
   ],
   processes.map(({ processes: roles, held, verify }) => [
-    roles.map((each) => (each.split(',').length === ROLES.length ? 'all' : each)).join(' · '),
+    roles.map(nameRoles).join(' · '),
     held?.ratePerS ?? 0,
     held === null ? null : percentiles(held.requestToOfferMs),
     held === null ? null : cpuOf(held),

@@ -33,7 +33,8 @@ cabrank chaos NAME [options]
   --history FILE   what every client asked and was told, as JSON lines
   --json FILE      write the figures
 
-Exit code 1: something that was promised didn't hold, or the run was too tame to tell.
+Exit code 1: a rule was violated, an answer was 500, or a process ended that nobody killed; 3: all of that held, but
+something came too late, or the run was too tame to tell; 4: it couldn't be run.
 `;
 
 class Usage extends Error {}
@@ -183,7 +184,13 @@ async function chaos(args: string[], signal: AbortSignal): Promise<number> {
   const figures = await run(planOf(name, asked), asked.history ?? null, signal);
   if (figures === null) return 0;
   if (asked.json !== undefined) await writeResult(asked.json, resultOf(figures, describeMachine()));
-  return figures.problems.length > 0 ? 1 : 0;
+  return exitCodeOf(figures);
+}
+
+/** A machine that is too slow is to blame for being late, and for nothing else. */
+function exitCodeOf({ verify, serverErrors, endedUnasked, problems }: RunFigures): number {
+  if (verify.violations > 0 || serverErrors > 0 || endedUnasked.length > 0) return 1;
+  return problems.length > 0 ? 3 : 0;
 }
 
 function format(figures: RunFigures): string {
@@ -209,6 +216,6 @@ process.exit(
   await chaos(process.argv.slice(2), stop.signal).catch((error: unknown) => {
     console.error(`cabrank chaos: ${error instanceof Error ? error.message : String(error)}`);
     if (process.env['LOG_LEVEL'] === 'debug') console.error(error);
-    return error instanceof Usage ? 2 : 1;
+    return error instanceof Usage ? 2 : 4;
   }),
 );

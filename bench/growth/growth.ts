@@ -1,5 +1,4 @@
 /** The growth benchmark: what a ride costs with more processes, more drivers and a longer past. */
-import { ROLES } from '../../src/config.ts';
 import { connectDatabase } from '../../src/database/connection.ts';
 import postgres from '../../src/database/postgres.ts';
 import { findHighestHeld } from '../city/search.ts';
@@ -42,11 +41,11 @@ export interface GrowthFigures {
   readonly sizes: readonly OfSize[];
 }
 
-const ALL_ROLES = ROLES.join(',');
+/** The roles of each process; none named: all of them. */
 const DEPLOYMENTS = [
-  [ALL_ROLES],
+  [''],
   ['api,matcher,sweeper,outbox', 'gateway'],
-  [ALL_ROLES, ALL_ROLES],
+  ['', ''],
   ['api,matcher,sweeper,outbox', 'api', 'gateway', 'gateway'],
 ];
 const CITY_DRIVERS = 2_000;
@@ -93,7 +92,8 @@ async function measureProcesses(
 ): Promise<OfProcesses> {
   await using open = new AsyncDisposableStack();
   const { database, services } = await startTogether(open, processes);
-  const having = (role: string): Member[] => services.filter((_, n) => processes[n]!.split(',').includes(role));
+  const having = (role: string): Member[] =>
+    services.filter((_, n) => processes[n] === '' || processes[n]!.split(',').includes(role));
   const gateways = having('gateway');
   const [first, ...others] = having('api').map((api, n) => ({ ...api, socketUrl: gateways[n]!.url })) as [
     Front,
@@ -119,6 +119,8 @@ async function measureProcesses(
   return { processes, held: found?.outcome ?? null, verify: await verifyRecords(first.databaseUrl) };
 }
 
+export const nameRoles = (roles: string): string => (roles === '' ? 'all' : roles);
+
 export const formatGrowth = ({ processes, sizes }: GrowthFigures): string =>
   [
     ...sizes.map(
@@ -127,6 +129,6 @@ export const formatGrowth = ({ processes, sizes }: GrowthFigures): string =>
     ),
     ...processes.map(
       ({ processes: roles, held, verify }) =>
-        `       ${roles.join(' | ')}: ${held?.ratePerS ?? 0} rides/s held; verify ${verify.violations} violations`,
+        `       ${roles.map(nameRoles).join(' · ')}: ${held?.ratePerS ?? 0} rides/s held; verify ${verify.violations} violations`,
     ),
   ].join('\n');

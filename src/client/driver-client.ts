@@ -67,7 +67,8 @@ export interface DriverClientOptions {
 
 type Answer = { ok: true; data: unknown } | { ok: false; error: { code: string; detail?: string } };
 
-const CONNECT_TIMEOUT_MS = 5_000;
+/** Of ten thousand who come back at once the last is let in after some seconds; those who gave up and came again kept all waiting. */
+const CONNECT_TIMEOUT_MS = 10_000;
 const RECONNECT_BASE_MS = 250;
 const RECONNECT_MAX_MS = 5_000;
 /** How long one try waits for the service's answer, and how long a command is tried over and over. */

@@ -46,7 +46,7 @@ const SERVER_OPTIONS = {
   maxHttpBufferSize: 16_384,
   pingInterval: 10_000,
   pingTimeout: 8_000,
-  connectTimeout: 5_000,
+  connectTimeout: 10_000,
 } as const;
 
 export async function openFanout(kind: FanoutKind, onError: (error: Error) => void): Promise<Fanout> {

@@ -136,6 +136,7 @@ test(
     let rideIds = await addRides(city.sql, region, 80, 600_000);
     const done = new Map<string, number>();
     const endsAt = performance.now() + MIX_SECONDS * 1_000;
+    const latestEndsAt = endsAt + 30_000;
     const random = createRandom('mixed minute');
 
     const some = <T>(from: readonly T[], most = 50): T[] =>
@@ -248,10 +249,12 @@ test(
       offline: () => all('offline', some(city.driverIds, 1), (leasing, driverId) => leasing.offline(region, driverId)),
       online: () => all('online', some(city.driverIds), (leasing, driverId) => leasing.online(region, driverId)),
     };
+    // A mix that was too tame would prove nothing; on a busy machine it takes longer.
+    const isTame = (): boolean => Object.keys(work).some((what) => (done.get(`${what} applied`) ?? 0) <= 10);
     await Promise.all(
       Object.values(work).flatMap((run) =>
         [1, 2].map(async () => {
-          while (performance.now() < endsAt) {
+          while (performance.now() < (isTame() ? latestEndsAt : endsAt)) {
             await run();
             // With nothing to ask for, the others still need their turn.
             await nextTurn();
@@ -260,11 +263,10 @@ test(
       ),
     );
 
-    // A mix that was too tame would prove nothing.
     for (const what of Object.keys(work)) expect(done.get(`${what} applied`), what).toBeGreaterThan(10);
     const verification = await verify(city.url);
     expect(verification.invariants.filter(({ violations }) => violations > 0)).toEqual([]);
     expect(verification.checked).toBeGreaterThan(1_000);
   },
-  (MIX_SECONDS + 30) * 1_000,
+  (MIX_SECONDS + 60) * 1_000,
 );
