@@ -179,14 +179,13 @@ const herdSection = ({ leases, confirmsPerSecond, quietMs, herdMs, p99Ratio, all
 ${show(leases)} leases that end within the same second while ${confirmsPerSecond} confirms a second go on over HTTP: all free ${show(allFreeAfterMs)} ms after that second.
 Confirms' p99 is ${quietMs.map(({ p99 }) => p99).join(', ')} ms in quiet windows and ${herdMs.p99} ms in the herd's: ${p99Ratio} times the median.
 
-What bounds it: sets of 200 terms, one after another, each a transaction of about 18 ms. Several at once would be sooner done and
-hold the confirms up for longer.`;
+What bounds it: two walks free sets of 100 terms, a transaction each, with all that is recorded of every one. More walks, or larger sets,
+would be sooner done and hold the confirms up for longer.`;
 
 const gatewaySection = (g: GatewayFigures): string => `## Gateway
 
 ${show(g.drivers)} drivers connected to one process, each with a position every ${show(g.positionIntervalMs)} ms: ${g.cpu?.gateway ?? '–'} of a core (database ${g.cpu?.database ?? '–'}), ${show(g.memoryMb)} MB,
-${show(g.memoryKbPerDriver)} kB a driver. Offers pushed meanwhile (${g.ridesPerSecond} rides/s, by another process): p50 / p95 / p99 ${percentiles(g.requestToOfferMs)} ms from the request. All cut
-at once, each has its state again after p50 / p95 / p99 ${percentiles(g.reconnectMs)} ms, the last after ${show(g.reconnectMs.max)} ms.
+${show(g.memoryKbPerDriver)} kB a driver. Offers pushed meanwhile (${g.ridesPerSecond} rides/s, by another process): p50 / p95 / p99 ${percentiles(g.requestToOfferMs)} ms from the request. All cut at once, each has its state again after p50 / p95 / p99 ${percentiles(g.reconnectMs)} ms, the last after ${show(g.reconnectMs.max)} ms.
 The gateway killed with \`SIGKILL\` and started again at once, ${g.killed.offers} of the drivers with an offer that they haven't answered: each
 has its state, and its offer, ${percentiles(g.killed.reconnectMs)} ms after the kill, the last after ${show(g.killed.reconnectMs.max)} ms.`;
 
@@ -219,8 +218,8 @@ ${table(
   ]),
 )}
 
-A second process adds little here, and four carry less than one: the database and the load generator have their share of the cores
-already, and processes with matchers look at the same rides.`;
+The second process pays where it takes a role over. Two with all roles carry less than one: their sets are half as large, and both
+look at the same rides. With the database and the load generator on the same cores there are none left for four.`;
 
 const idleSection = ({ drivers, seconds, alone, silent, positions, positionIntervalMs }: IdleFigures): string => {
   const row = (what: string, { cpu, transactionsPerSecond, wakeUpsPerSecond }: IdleFigures['alone']): Cell[] => [
