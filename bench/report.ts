@@ -132,9 +132,9 @@ ${table(
 )}
 
 What bounds it: the processors, of which the load generator has its share, and how far they carry changes from hour to hour on a
-shared machine. Beyond the highest rate rounds grow until they take everybody who is near; a ride that finds nobody waits \`retryMs\`, and
-the slowest hundredth is late by that. Below the highest rate a ride costs more, because sets are smaller: a transaction of one costs the
-database about as much as one of five.`;
+shared machine. Beyond the highest rate every step waits in line, a ride keeps its driver for seconds, and drivers run out; a ride that finds
+nobody waits \`retryMs\`, then twice as long. Below the highest rate a ride costs more, because sets are smaller: a transaction of one
+costs the database about as much as one of five.`;
 }
 
 function roundSection({ cases, demand, candidatesMax }: RoundFigures): string {

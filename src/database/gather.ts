@@ -3,6 +3,8 @@
 const KEYS_MAX = 100;
 /** Statements under way at the same time, where more keys wait than one takes. */
 const READS_AT_ONCE = 2;
+/** A statement that takes longer may be on a connection that is dead: the next ones don't wait for it. */
+const PATIENCE_MS = 250;
 
 interface Waiter<Value> {
   readonly key: string;
@@ -25,10 +27,15 @@ export function gather<Value>(
       const set = waiting.slice(0, KEYS_MAX);
       waiting = waiting.slice(KEYS_MAX);
       underWay += 1;
-      void readSet(set).finally(() => {
-        underWay -= 1;
+      const next = (): void => {
+        clearTimeout(patience);
+        if (isWaitedFor) underWay -= 1;
+        isWaitedFor = false;
         start();
-      });
+      };
+      let isWaitedFor = true;
+      const patience = setTimeout(next, PATIENCE_MS);
+      void readSet(set).finally(next);
     }
   }
 

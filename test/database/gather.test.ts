@@ -1,4 +1,4 @@
-import { expect, test } from 'vitest';
+import { expect, test, vi } from 'vitest';
 import { gather } from '../../src/database/gather.ts';
 
 /** A read whose statements end when told to. */
@@ -62,4 +62,25 @@ test('a statement that fails fails those it was for, and nobody after them', asy
   await turn();
   statements[1]!.end();
   expect(await value).toBe('of a');
+});
+
+test('a statement that never ends holds up nobody for long', async () => {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+  const { statements, read } = heldRead();
+  void read('a');
+  await turn();
+  const value = read('b');
+  await turn();
+  expect(statements).toHaveLength(1);
+  vi.advanceTimersByTime(250);
+  expect(statements).toHaveLength(2);
+  statements[1]!.end();
+  expect(await value).toBe('of b');
+  // Its end, at last, changes nothing.
+  statements[0]!.end();
+  await turn();
+  void read('c');
+  await turn();
+  expect(statements).toHaveLength(3);
+  vi.useRealTimers();
 });
