@@ -234,10 +234,9 @@ async function judgeAll(mutants: readonly Mutant[], isTold: boolean): Promise<Ve
     const failing = judges[0] === undefined ? null : await ask(judges[0], { mutant: 'control' });
     if (failing !== null) throw new Error(`the code as it is fails: ${failing}`);
     const verdicts: Verdict[] = [];
-    const queue = [...mutants.entries()];
+    const queue = [...mutants];
     const work = async (asked: ChildProcess): Promise<void> => {
-      for (let next = queue.shift(); next !== undefined; next = queue.shift()) {
-        const [, mutant] = next;
+      for (let mutant = queue.shift(); mutant !== undefined; mutant = queue.shift()) {
         const question = { mutant: ALL.indexOf(mutant) };
         let killer = await ask(asked, question);
         // On a busy machine a test may be late, or two commands never meet: what surprises is asked for again.

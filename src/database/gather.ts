@@ -27,15 +27,11 @@ export function gather<Value>(
       const set = waiting.slice(0, KEYS_MAX);
       waiting = waiting.slice(KEYS_MAX);
       underWay += 1;
-      const next = (): void => {
-        clearTimeout(patience);
-        if (isWaitedFor) underWay -= 1;
-        isWaitedFor = false;
+      const patience = new Promise((resolve) => setTimeout(resolve, PATIENCE_MS).unref());
+      void Promise.race([readSet(set), patience]).finally(() => {
+        underWay -= 1;
         start();
-      };
-      let isWaitedFor = true;
-      const patience = setTimeout(next, PATIENCE_MS);
-      void readSet(set).finally(next);
+      });
     }
   }
 

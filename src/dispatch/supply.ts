@@ -9,7 +9,6 @@ import { CELL_AREA_M2 } from '../../domain/geo.ts';
 import { haveCandidates, type MatchingContext, type WaitingRide } from '../../domain/matching.ts';
 import type { Sql } from '../database/connection.ts';
 import * as transitions from '../leasing/transitions.ts';
-import type { SeenDriver } from '../leasing/transitions.ts';
 import type { Region } from '../regions.ts';
 import { cellsAround } from './seeking.ts';
 
@@ -31,7 +30,7 @@ export interface Seen {
 /** What was read of a region since `readAtMs`. */
 interface View {
   readonly readAtMs: number;
-  readonly cells: Map<number, SeenDriver[]>;
+  readonly cells: Map<number, transitions.SeenDriver[]>;
 }
 
 export class Supply {
@@ -103,7 +102,7 @@ export class Supply {
     return cells.flatMap((cell) => known.get(cell)!);
   }
 
-  #read({ number, policy }: Region, cells: readonly number[] | null): Promise<SeenDriver[]> {
+  #read({ number, policy }: Region, cells: readonly number[] | null): Promise<transitions.SeenDriver[]> {
     return transitions.driversNear(this.#sql, number, 'available', cells, policy.positionStaleMs);
   }
 

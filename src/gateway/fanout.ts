@@ -33,7 +33,7 @@ export interface Fanout extends AsyncDisposable {
   readonly onConnected: (handler: (connected: DriverConnected) => void) => void;
 }
 
-/** Ten thousand drivers who come back at once are announced together: a message each cost more than their connecting. */
+/** Ten thousand drivers who come back at once are announced together, and not with a statement each. */
 const ANNOUNCED_TOGETHER_MS = 20;
 /** 8,000 bytes are the most that PostgreSQL carries in one notification. */
 const ANNOUNCED_TOGETHER_MAX = 40;

@@ -17,8 +17,7 @@ import type { GatewayDeps, Seat } from './seat.ts';
  * push retry, and no more often than this, nor less.
  */
 const LOOK_EVERY_MS = { least: 50, most: 500 };
-/** How often those who were silent for a third of the grace are sought; together, so that they share a statement. */
-const TOUCH_EVERY_MS = { least: 50, most: 2_500 };
+const TOUCH_EVERY_MS = 500;
 const UNDELIVERED_MAX = 1_000;
 const SOCKETS_MAX = 100_000;
 /** Connections that are nobody’s yet: they have the fan-out's `connectTimeout` to show a token. */
@@ -78,13 +77,13 @@ export class Gateway {
     fanout.onConnected((connected) => this.#unseatOlder(connected));
     fanout.io.attach(server, { allowRequest: (request, answer) => answer(null, this.#hasRoomFor(request)) });
     boundConnections(fanout.io);
-    this.#touchAgain(TOUCH_EVERY_MS.least);
+    this.#touchTimer = setInterval(() => void this.#touchSilent(), TOUCH_EVERY_MS);
     this.#lookAgain(LOOK_EVERY_MS.most);
   }
 
   async stop(): Promise<void> {
     this.#isStopped = true;
-    if (this.#touchTimer !== null) clearTimeout(this.#touchTimer);
+    if (this.#touchTimer !== null) clearInterval(this.#touchTimer);
     if (this.#lookTimer !== null) clearTimeout(this.#lookTimer);
     await this.#looking;
     this.#deps.fanout.io.of('/drivers').disconnectSockets(true);
@@ -211,28 +210,19 @@ export class Gateway {
     return nextInMs;
   }
 
-  #touchAgain(inMs: number): void {
-    if (this.#isStopped) return;
-    this.#touchTimer = setTimeout(() => void this.#touchSilent().then((nextInMs) => this.#touchAgain(nextInMs)), inMs);
-  }
-
-  /** Keeps drivers present who are connected and have nothing to say. Returns when to look again. */
-  async #touchSilent(): Promise<number> {
-    const all = await this.#deps.regions.all().catch(() => []);
-    const regions = new Map(all.map((region) => [region.number, region]));
+  /** Keeps drivers present who are connected and have nothing to say. */
+  async #touchSilent(): Promise<void> {
+    const regions = new Map((await this.#deps.regions.all().catch(() => [])).map((region) => [region.number, region]));
     const now = performance.now();
     const wallMs = Date.now();
-    let nextInMs = Math.min(TOUCH_EVERY_MS.most, ...all.map(({ policy }) => policy.presenceGraceMs / 6));
     for (const seat of this.#seats.values()) {
       // The app connects again by itself, with a new token.
       if (wallMs >= seat.expiresAtMs) seat.socket.conn.close();
-      else nextInMs = Math.min(nextInMs, seat.expiresAtMs - wallMs);
       const graceMs = regions.get(seat.region)?.policy.presenceGraceMs;
       if (graceMs === undefined || now - seat.lastSeenAtMs < graceMs / 3) continue;
       seat.lastSeenAtMs = now;
       this.#deps.positions.report(seat.region, { driverId: seat.driverId, position: null });
     }
-    return Math.max(TOUCH_EVERY_MS.least, nextInMs);
   }
 
   /** A connection that exists may go on; of new ones only so many may be nobody's. */

@@ -73,6 +73,7 @@ test('a statement that never ends holds up nobody for long', async () => {
   await turn();
   expect(statements).toHaveLength(1);
   vi.advanceTimersByTime(250);
+  await turn();
   expect(statements).toHaveLength(2);
   statements[1]!.end();
   expect(await value).toBe('of b');

@@ -7,9 +7,9 @@ import { parseSync, Visitor } from 'oxc-parser';
 
 export const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 
-/** What is never part of the sources, as .gitignore says: installed, measured, or kept by a running service. */
-/** A test that runs at the same time has the guide's files next to the packages they import. */
+/** A test that runs at the same time has the guide's programs there. */
 const GUIDE = /^\.guide-\d+$/;
+/** What is never part of the sources, as .gitignore says: installed, measured, or kept by a running service. */
 const PASSED_OVER = new Set(['node_modules', '.git', 'data', 'coverage', 'report.json', '.env']);
 
 export interface Import {
