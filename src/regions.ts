@@ -1,9 +1,9 @@
 /** Regions and their policies, as the processes know them: read once, and looked at again every two seconds while used. */
-import { and, eq } from 'drizzle-orm';
 import { type Canary, isInCanary } from '../domain/canary.ts';
 import type { Point } from '../domain/geo.ts';
 import { defaultPolicy, type Policy } from '../domain/policy.ts';
 import type { Database } from './database/connection.ts';
+import { and, eq } from './database/drizzle.ts';
 import { policies, regions } from './database/schema.ts';
 
 const FRESH_MS = 2_000;

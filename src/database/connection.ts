@@ -2,7 +2,8 @@
 import net from 'node:net';
 import type { PostgresJsDatabase } from 'drizzle-orm/postgres-js';
 import type { Sql } from 'postgres';
-import postgres, { drizzle } from './postgres.ts';
+import { drizzle } from './drizzle.ts';
+import postgres from './postgres.ts';
 
 export type { Sql } from 'postgres';
 

@@ -3,8 +3,8 @@ import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import type { Sql } from 'postgres';
-import postgres, { drizzle } from './postgres.ts';
-import { migrate as migrateTables } from 'drizzle-orm/postgres-js/migrator';
+import { drizzle, migrate as migrateTables } from './drizzle.ts';
+import postgres from './postgres.ts';
 
 const migrationsFolder = fileURLToPath(new URL('../../migrations', import.meta.url));
 const functionFolders = ['leasing', 'resource-leases', 'outbox'].map((name) => new URL(`../${name}/`, import.meta.url));

@@ -63,10 +63,7 @@ const hooks = registerHooks({
   },
 });
 const { default: postgres } = await import('postgres');
-// drizzle's driver imports postgres.js too, so it is loaded from here as well.
-const { drizzle } = await import('drizzle-orm/postgres-js');
 hooks.deregister();
 if (!isMended) throw new Error('postgres.js was imported before src/database/postgres.ts: import it from there only');
 
-export { drizzle };
 export default postgres;

@@ -5,7 +5,6 @@
  * Every key starts with the region and every statement stays within one, so that the schema distributes by
  * region. `region` is the region's number: two bytes in each key instead of the fleet's own string.
  */
-import { sql } from 'drizzle-orm';
 import {
   bigint,
   boolean,
@@ -21,12 +20,13 @@ import {
   primaryKey,
   real,
   smallint,
+  sql,
   text,
   timestamp,
   unique,
   uniqueIndex,
   uuid,
-} from 'drizzle-orm/pg-core';
+} from './drizzle.ts';
 import type { Policy } from '../../domain/policy.ts';
 
 const bytea = customType<{ data: Buffer }>({ dataType: () => 'bytea' });

@@ -11,6 +11,7 @@ import type { DriverConnected } from './fanout.ts';
 import type { DriverNotice, OfferMessage } from './notices.ts';
 import { pushOffer, type Push } from './offer-pushes.ts';
 import type { GatewayDeps, Seat } from './seat.ts';
+import { Turns } from './turns.ts';
 
 /**
  * How often the records are looked through for offers that no device has acknowledged: often enough for the region's
@@ -22,6 +23,11 @@ const UNDELIVERED_MAX = 1_000;
 const SOCKETS_MAX = 100_000;
 /** Connections that are nobody’s yet: they have the fan-out's `connectTimeout` to show a token. */
 const STRANGERS_MAX = 10_000;
+/**
+ * Connections taken up with each turn of the event loop. When ten thousand came at once and all were taken up together,
+ * none was ready before most had given up and come again.
+ */
+const COMERS_A_TURN = 32;
 /** Of one connection, whatever is in them. An app sends a few; beyond this, answering costs more than hanging up. */
 const FRAMES_PER_S_MAX = 1_000;
 /** For the closing to arrive. */
@@ -53,6 +59,7 @@ export class Gateway {
   /** Of everybody who comes back at the same time in a few statements. */
   readonly #regionOf: (driverId: string) => Promise<number | null>;
   readonly #snapshotOf: (driverId: string) => Promise<DriverSnapshot | null>;
+  readonly #comers = new Turns(COMERS_A_TURN);
 
   constructor(deps: GatewayDeps) {
     this.#deps = deps;
@@ -75,7 +82,9 @@ export class Gateway {
     drivers.on('connection', (socket) => void this.#seat(socket));
     fanout.onNotices((notices) => this.#deliver(notices));
     fanout.onConnected((connected) => this.#unseatOlder(connected));
-    fanout.io.attach(server, { allowRequest: (request, answer) => answer(null, this.#hasRoomFor(request)) });
+    fanout.io.attach(server, {
+      allowRequest: (request, answer) => this.#letIn(request, (mayCome) => answer(null, mayCome)),
+    });
     boundConnections(fanout.io);
     this.#touchTimer = setInterval(() => void this.#touchSilent(), TOUCH_EVERY_MS);
     this.#lookAgain(LOOK_EVERY_MS.most);
@@ -114,6 +123,8 @@ export class Gateway {
     const region = await this.#regionOf(caller.sub);
     if (region === null) throw new GatewayRefusal('driver_not_found');
     socket.data = { driverId: caller.sub, region, expiresAtMs: caller.expiresAtMs } satisfies Admitted;
+    // That it is let in, and its state, go out together: a write costs more than all else about a connection.
+    socket.request.socket.cork();
   }
 
   async #seat(socket: Socket): Promise<void> {
@@ -149,6 +160,8 @@ export class Gateway {
     } catch (error) {
       this.#deps.log.warn({ err: error }, 'a driver’s state could not be read');
       seat.socket.disconnect(true);
+    } finally {
+      seat.socket.request.socket.uncork();
     }
   }
 
@@ -225,10 +238,19 @@ export class Gateway {
     }
   }
 
-  /** A connection that exists may go on; of new ones only so many may be nobody's. */
-  #hasRoomFor({ url }: IncomingMessage): boolean {
-    if (new URL(url ?? '/', 'http://gateway').searchParams.has('sid')) return true;
-    return this.#deps.fanout.io.engine.clientsCount - this.#seats.size < STRANGERS_MAX;
+  /** A new connection: when it is its turn, and as long as not too many are nobody's. */
+  #letIn({ socket }: IncomingMessage, answer: (mayCome: boolean) => void): void {
+    const strangers = this.#deps.fanout.io.engine.clientsCount - this.#seats.size;
+    if (strangers + this.#comers.waiting >= STRANGERS_MAX) return answer(false);
+    // Nobody else listens meanwhile, and without a listener the process would end.
+    socket.on('error', ignore);
+    this.#comers.take(() => {
+      // The answer and socket.io's first packet go out together.
+      socket.cork();
+      setImmediate(() => socket.uncork());
+      answer(!socket.destroyed);
+      socket.off('error', ignore);
+    });
   }
 
   #unseatOlder({ driverId, socketId, connectedAtMs }: DriverConnected): void {
@@ -237,6 +259,8 @@ export class Gateway {
     seat.socket.disconnect(true);
   }
 }
+
+const ignore = (): void => {};
 
 /** Says why, and hangs up: whoever was refused has no reason to stay. */
 function refuse(socket: Socket, next: (refusal: GatewayRefusal) => void, refusal: GatewayRefusal): void {
