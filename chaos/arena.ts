@@ -14,6 +14,7 @@ import { type Disk, mountDisk } from './disk.ts';
 import { Missing } from './missing.ts';
 import { ServiceProcess } from './process.ts';
 import { type Address, Proxy, type Rule } from './proxy.ts';
+import { type Replica, startReplica } from './replica.ts';
 
 export const ROLES = ['api', 'gateway', 'matcher', 'sweeper', 'outbox'] as const;
 export type Role = (typeof ROLES)[number];
@@ -49,6 +50,9 @@ export class Arena implements AsyncDisposable {
   readonly #random: Random;
   readonly #open = new AsyncDisposableStack();
   #database: EmbeddedDatabase | null = null;
+  #standby: Replica | null = null;
+  /** Those that were made; they stop when no process of the service needs them any more. */
+  readonly #standbys = new AsyncDisposableStack();
   #databaseIsDoomed = false;
   #databasePort = 0;
   #redis: ChildProcess | null = null;
@@ -143,19 +147,39 @@ export class Arena implements AsyncDisposable {
     // The embedded server passes these on to PostgreSQL.
     if (clocks.includes('database')) Object.assign(process.env, this.#clockOf('database'));
     try {
-      this.#database = await startEmbedded({
-        dataDir: join(this.#disk?.path ?? this.folder, 'data'),
+      const database = await startEmbedded({
+        dataDir: this.#database?.dataDir ?? join(this.#disk?.path ?? this.folder, 'data'),
         settings: this.#disk === null ? {} : SMALL_DISK_SETTINGS,
         ...(this.#databasePort > 0 && { port: this.#databasePort }),
       });
+      this.#useDatabase(database);
     } finally {
       for (const name of Object.keys(this.#clockOf('database'))) {
         if (before[name] === undefined) delete process.env[name];
         else process.env[name] = before[name];
       }
     }
-    this.#databasePort = Number(new URL(this.#database.url).port);
+  }
+
+  #useDatabase(database: EmbeddedDatabase): void {
+    this.#database = database;
+    this.#databasePort = Number(new URL(database.url).port);
     this.#databaseIsDoomed = false;
+  }
+
+  /** A standby that has every commit before it is acknowledged. */
+  async makeStandby(): Promise<void> {
+    if (this.#standby !== null) return;
+    const standby = this.#standbys.use(await startReplica(this.#database!));
+    await standby.becomeSynchronous();
+    this.#standby = standby;
+  }
+
+  async promoteStandby(): Promise<void> {
+    const standby = this.#standby!;
+    this.#standby = null;
+    await standby.promote();
+    this.#useDatabase(standby.database);
   }
 
   async killRedis(): Promise<void> {
@@ -208,6 +232,7 @@ export class Arena implements AsyncDisposable {
     this.#open.defer(async () => {
       this.#databaseIsDoomed = true;
       await this.#database?.stop();
+      await this.#standbys.disposeAsync();
     });
     if (this.#needs.redis === true) await this.#openRedis();
     await this.#migrate();

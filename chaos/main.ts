@@ -142,7 +142,12 @@ async function all(asked: Asked, signal: AbortSignal): Promise<number> {
   for (let i = 0; i < FAULTS.length || performance.now() < untilMs; i++) {
     const name = FAULTS[i]?.name ?? pairOf(random);
     const plan = { ...planOf(name, { ...asked, seed: `${seed}-${i}` }), seconds: ALL_SECONDS, operations: null };
-    const figures = await run(plan, null, signal);
+    const figures = await run(plan, null, signal).catch((error: unknown) => {
+      signal.throwIfAborted();
+      console.log(`FAILED: it couldn't be run: ${String(error)}`);
+      failed.push(name);
+      return null;
+    });
     if (figures === null) continue;
     await keepResult(resultOf(figures, describeMachine()));
     if (figures.problems.length > 0) failed.push(name);
@@ -194,14 +199,15 @@ function exitCodeOf({ verify, serverErrors, endedUnasked, problems }: RunFigures
 }
 
 function format(figures: RunFigures): string {
-  const { operations, seconds, kills, stale, lostReplies, verify, ridesEndedAfterMs, problems } = figures;
+  const { operations, seconds, confirmsUnderFault, kills, stale, lostReplies, verify, ridesEndedAfterMs, problems } =
+    figures;
   return [
     ...Object.entries(figures.answers).map(([answer, count]) => `  ${String(count).padStart(8)}  ${answer}`),
     ...figures.faults.map(
       ({ name, injected, backMs }) =>
         `  ${name} × ${injected}: back after ${backMs.rest} ms (REST), ${backMs.socket} ms (socket)`,
     ),
-    `${operations} operations in ${seconds} s; ${kills} kills, ${stale} stale confirms, ${lostReplies} lost replies; all rides ended after ${ridesEndedAfterMs ?? '–'} ms`,
+    `${operations} operations in ${seconds} s; ${confirmsUnderFault} confirms under fault, ${kills} kills, ${stale} stale confirms, ${lostReplies} lost replies; all rides ended after ${ridesEndedAfterMs ?? '–'} ms`,
     `verify: ${verify.checked} records, ${verify.violations} violations`,
     ...(problems.length === 0 ? ['all held'] : problems.map((problem) => `FAILED: ${problem}`)),
   ].join('\n');

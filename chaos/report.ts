@@ -39,14 +39,14 @@ function intro({ machine }: Result, results: ReadonlyMap<string, Result>): strin
   return `# Reliability
 
 What isn't promised: a PostgreSQL replica that is promoted without having received every commit, or a database restored from
-an older backup, has lost what was acknowledged since; its fences are used by nobody else (failing over isn't among the faults
-below, but has tests of its own: \`test/database/failover.pg.test.ts\`). A database clock that is put back makes a term that nobody has touched since live again, until it is over by that clock; and what was written while it ran
+an older backup, has lost what was acknowledged since; its fences are used by nobody else (shown by
+\`test/database/failover.pg.test.ts\`: below, the replica that takes over is synchronous). A database clock that is put back makes a term that nobody has touched since live again, until it is over by that clock; and what was written while it ran
 ahead waits until it has caught up, open rides too. An answer that was lost is to be
 asked for again, under the same token or key. A device may see an offer twice. Two machines, and a network between them, were
 not part of this: all of it ran on one, with a proxy on every line.
 
 Made by \`npm run chaos -- report\` from the runs in \`chaos/results/\`: ${count(all.length)} runs, ${sum(all, ({ operations }) => operations)} operations, ${sum(all, ({ kills }) => kills)} kills,
-${sum(all, ({ stale }) => stale)} confirms asked after their term, ${sum(all, ({ lostReplies }) => lostReplies)} confirms whose answer was lost; ${sum(all, ({ verify }) => verify.checked)} records verified afterwards,
+${sum(all, ({ confirmsUnderFault }) => confirmsUnderFault)} confirms asked while something was broken or not yet back, ${sum(all, ({ stale }) => stale)} confirms asked after their term, ${sum(all, ({ lostReplies }) => lostReplies)} confirms whose answer was lost; ${sum(all, ({ verify }) => verify.checked)} records verified afterwards,
 ${sum(all, ({ verify }) => verify.violations)} violations, ${sum(all, ({ serverErrors }) => serverErrors)} answers of 500. ${failed.length === 0 ? 'Every run held.' : `${failed.length} of them failed, each said below.`} ${machine.cpu}, ${machine.cores} cores shared with other work, ${machine.memoryGb} GB,
 Node ${machine.node}, ${machine.os}.
 

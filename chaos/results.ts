@@ -15,6 +15,7 @@ export interface Result {
   readonly kills: number;
   readonly stale: number;
   readonly lostReplies: number;
+  readonly confirmsUnderFault: number;
   readonly serverErrors: number;
   /** Commands by what was heard, over the whole run. */
   readonly heard: { readonly ok: number; readonly refused: number; readonly unknown: number };
@@ -31,7 +32,8 @@ export interface Result {
 }
 
 export function resultOf(figures: RunFigures, machine: Machine): Result {
-  const { name, seed, seconds, operations, kills, stale, lostReplies, serverErrors, ridesEndedAfterMs } = figures;
+  const { name, seed, seconds, operations, kills, stale, lostReplies, confirmsUnderFault } = figures;
+  const { serverErrors, ridesEndedAfterMs } = figures;
   const heard = { ok: 0, refused: 0, unknown: 0 };
   const unknown: Record<string, number> = {};
   for (const [answer, count] of Object.entries(figures.answers)) {
@@ -48,6 +50,7 @@ export function resultOf(figures: RunFigures, machine: Machine): Result {
     kills,
     stale,
     lostReplies,
+    confirmsUnderFault,
     serverErrors,
     heard,
     unknown,

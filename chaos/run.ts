@@ -64,6 +64,8 @@ export interface RunFigures {
   readonly kills: number;
   readonly stale: number;
   readonly lostReplies: number;
+  /** Asked while something was broken, or until the service was back. */
+  readonly confirmsUnderFault: number;
   readonly serverErrors: number;
   readonly endedUnasked: readonly string[];
   /** From the last healing until no ride was open. */
@@ -124,6 +126,7 @@ class Run {
   #isEnding = false;
   #stretching = 0;
   #kills = 0;
+  #confirmsUnderFault = 0;
   #healedAtMs = 0;
 
   constructor(options: RunOptions, arena: Arena, random: Random, historyFile: string) {
@@ -223,8 +226,10 @@ class Run {
 
   /** All of a turn's faults at once; each is healed when its time has come. */
   async #turn(faults: readonly Fault[], random: Random): Promise<void> {
+    for (const fault of faults) await fault.prepare?.(this.#arena);
     const answers = new Map<string, number>();
     const deaf = this.#history.onCommand(({ command, outcome, code }) => {
+      if (command === 'confirm') this.#confirmsUnderFault += 1;
       const answer = [command, outcome, ...(code === undefined ? [] : [code])].join(' ');
       answers.set(answer, (answers.get(answer) ?? 0) + 1);
     });
@@ -324,6 +329,7 @@ class Run {
       seed,
       seconds: Math.round((nowMs() - startedAtMs) / 1000),
       ...reached,
+      confirmsUnderFault: this.#confirmsUnderFault,
       serverErrors: tally.serverErrors,
       endedUnasked,
       ridesEndedAfterMs,

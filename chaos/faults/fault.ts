@@ -15,6 +15,8 @@ export interface Fault {
   readonly backWithinMs: number;
   /** A term that nobody touched may be live again: what clients believe to be late isn't. */
   readonly stretchesTerms?: boolean;
+  /** What has to be there before, and is nothing broken. */
+  readonly prepare?: (arena: Arena) => Promise<void>;
   readonly inject: (arena: Arena, random: Random) => Promise<Injected>;
 }
 

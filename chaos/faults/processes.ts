@@ -40,6 +40,19 @@ const killPostgres: Fault = {
   },
 };
 
+const failover: Fault = {
+  name: 'failover',
+  what: 'kill -9 of PostgreSQL, and its synchronous standby takes over',
+  kind: 'kill',
+  holdMs: [200, 1_500],
+  backWithinMs: BACK_AFTER_RETURN_MS,
+  prepare: (arena) => arena.makeStandby(),
+  inject: async (arena) => {
+    await arena.killDatabase();
+    return { target: 'postgres', heal: () => arena.promoteStandby() };
+  },
+};
+
 const killAll: Fault = {
   name: 'kill-everything',
   what: 'kill -9 of every process of the service and of PostgreSQL at once',
@@ -84,6 +97,7 @@ export const processFaults: readonly Fault[] = [
   killPostgres,
   ...ROLES.map(killRole),
   killAll,
+  failover,
   ...ROLES.map(pauseRole),
   rollingRestart,
 ];

@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { expect, test } from 'vitest';
+import { startReplica } from '../../chaos/replica.ts';
 import { connectDatabase, isUnreachable } from '../../src/database/connection.ts';
 import { type EmbeddedDatabase, startEmbedded } from '../../src/database/embedded.ts';
 import { migrate } from '../../src/database/migrate.ts';
@@ -13,7 +14,6 @@ import { DatabaseLeases } from '../../src/resource-leases/database-leases.ts';
 import * as transitions from '../../src/leasing/transitions.ts';
 import { verify } from '../../src/verify/verify.ts';
 import { addDrivers, addRegion, addRides, lease } from '../support/city.ts';
-import { startReplica } from '../support/replica.ts';
 
 const EPOCH = 2 ** 32;
 const MAIN = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
@@ -49,7 +49,7 @@ test('grants that an asynchronous replica never heard of are lost, and their fen
   process.kill(primary.pid, 'SIGKILL');
   await replica.promote();
 
-  const after = stack.use(connectDatabase(replica.url, { hotConnections: 1 }));
+  const after = stack.use(connectDatabase(replica.database.url, { hotConnections: 1 }));
   const next = await lease(after.hot, region, third!, 'd1');
   expect(next.fence).toBe(EPOCH + 1);
   // What the lost lease's holder asks for touches nobody.
@@ -64,7 +64,7 @@ test('grants that an asynchronous replica never heard of are lost, and their fen
     { number: 0, timeline: '00000001' },
     { number: 1, timeline: '00000002' },
   ]);
-  expect(await verify(replica.url)).toMatchObject({ violations: 0 });
+  expect(await verify(replica.database.url)).toMatchObject({ violations: 0 });
 });
 
 test('with a synchronous replica nothing acknowledged is lost', async () => {
@@ -75,11 +75,7 @@ test('with a synchronous replica nothing acknowledged is lost', async () => {
   const region = await addRegion(sql);
   const driverIds = await addDrivers(sql, region, 50);
   const replica = stack.use(await startReplica(primary));
-  await before.cold`alter system set synchronous_standby_names = '*'`;
-  await before.cold`select pg_reload_conf()`;
-  await expect
-    .poll(async () => (await before.cold`select sync_state from pg_stat_replication`)[0]?.['sync_state'])
-    .toBe('sync');
+  await replica.becomeSynchronous();
 
   // Each is asked for alone, and the primary dies in the middle of them.
   const confirmed: string[] = [];
@@ -99,11 +95,11 @@ test('with a synchronous replica nothing acknowledged is lost', async () => {
   );
   expect(failures.filter((error) => !isUnreachable(error))).toEqual([]);
   await replica.promote();
-  const after = stack.use(connectDatabase(replica.url, { hotConnections: 1 }));
+  const after = stack.use(connectDatabase(replica.database.url, { hotConnections: 1 }));
   const rows = await after.hot`select offer_id from assignments where offer_id = any(${confirmed}::uuid[])`;
   expect(confirmed.length).toBeGreaterThanOrEqual(20);
   expect(rows).toHaveLength(confirmed.length);
-  expect(await verify(replica.url)).toMatchObject({ violations: 0 });
+  expect(await verify(replica.database.url)).toMatchObject({ violations: 0 });
 });
 
 test('files put back from a snapshot begin no timeline: an operator opens the epoch', async () => {
