@@ -45,8 +45,8 @@ export const saveCanary = (
   { change, basedOn, by, share }: PolicyChange & { readonly share: number },
 ): Promise<SavedCanary> =>
   inRegion(sql, id, async (transaction, region) => {
-    requireBase(region, basedOn);
     const policy = changed(await documentOf(transaction, region.number, region.policy_version), change);
+    requireBase(region, basedOn);
     const known = region.canary_version;
     const isKnown = known !== null && isDeepStrictEqual(await documentOf(transaction, region.number, known), policy);
     const version = isKnown ? known : await addVersion(transaction, region.number, policy, by);

@@ -114,14 +114,14 @@ function handlersOf({ leasing, positions, regions }: GatewayDeps, seat: Seat): H
       positions.report(region, { driverId, position: { ...position, cell: cellOf(position) } });
     },
     accept: async ({ offerId, leaseToken }) => {
-      // The receipt of the same offer may be on its way to the same rows: after it, not beside it.
+      const claim = { offerId, leaseToken, driverId };
       if (seat.push?.offer.offerId === offerId) {
-        await seat.push.receipt;
+        // The receipt of the same offer may be on its way to the same rows: after it, not beside it.
+        if (leasing.leaveOutReceipt(region, claim)) seat.push.receipt = null;
+        else await seat.push.receipt;
         seat.push.isOver = true;
       }
-      const confirmed = orRefuse(
-        await leasing.confirm(homeOf(offerId, 'offer_not_found'), { offerId, leaseToken, driverId }),
-      );
+      const confirmed = orRefuse(await leasing.confirm(homeOf(offerId, 'offer_not_found'), claim));
       return {
         assignment: {
           rideId: confirmed.ride_id,

@@ -4,13 +4,14 @@
  * into the records finds.
  */
 import type { Socket } from 'socket.io';
+import { TakenBackError } from '../leasing/group-commit.ts';
 import type { Leasing } from '../leasing/leasing.ts';
 import type { Metrics } from '../ops/metrics.ts';
 import type { OfferMessage } from './notices.ts';
 
 export interface Push {
   readonly offer: OfferMessage;
-  /** Resolved once the device's acknowledgement is in the records (or was refused there). */
+  /** Resolved once the device's acknowledgement is in the records, or was refused there, or needn't be there any more. */
   receipt: Promise<void> | null;
   isOver: boolean;
 }
@@ -53,7 +54,8 @@ export function pushOffer(
       });
       if (refused !== null && refused !== 'busy')
         socket.emit('offer:withdrawn', { offerId: offer.offerId, reason: refused });
-    } catch {
+    } catch (error) {
+      if (error instanceof TakenBackError) return;
       // The records don't know of the receipt: the offer is pushed again, or lapses.
       push.isOver = false;
       if (socket.connected && performance.now() - startedAtMs < terms.untilMs) send('again');

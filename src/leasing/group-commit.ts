@@ -39,10 +39,16 @@ export class OverloadedError extends Error {
   override name = 'OverloadedError';
 }
 
+export class TakenBackError extends Error {
+  override name = 'TakenBackError';
+}
+
 interface Waiter<Item, Answer> {
   readonly item: Item;
   readonly key: string | null;
   readonly promise: Promise<Answer>;
+  /** Somebody else asked for the same, and waits for the same answer. */
+  isShared: boolean;
   readonly resolve: (answer: Answer) => void;
   readonly reject: (error: unknown) => void;
 }
@@ -70,16 +76,34 @@ export class GroupCommit<Item, Answer extends Refusable> {
     const lane = this.#lane(region);
     const key = this.#options.keyOf(item);
     const twin = key === null ? undefined : lane.byKey.get(key);
-    if (twin !== undefined) return twin.promise;
+    if (twin !== undefined) {
+      twin.isShared = true;
+      return twin.promise;
+    }
     if (lane.queued.length + lane.blocked.length >= QUEUE_MAX) {
       return Promise.reject(new OverloadedError('too many requests are waiting for the database'));
     }
-    const waiter = { item, key, ...Promise.withResolvers<Answer>() };
+    const waiter = { item, key, isShared: false, ...Promise.withResolvers<Answer>() };
     lane.queued.push(waiter);
     if (key !== null) lane.byKey.set(key, waiter);
     // What else this turn of the event loop brings goes into the same set.
     if (lane.queued.length === 1 || lane.queued.length === SET_MAX) setImmediate(() => this.#startSets(lane));
     return waiter.promise;
+  }
+
+  /**
+   * Takes back an item whose set hasn't started, unless somebody else asked for the same: what `submit` returned rejects
+   * with TakenBackError. Returns whether it was taken back.
+   */
+  takeBack(region: number, item: Item): boolean {
+    const lane = this.#lane(region);
+    const key = this.#options.keyOf(item);
+    const waiter = key === null ? undefined : lane.byKey.get(key);
+    if (waiter === undefined || waiter.isShared) return false;
+    lane.byKey.delete(waiter.key!);
+    lane.queued.splice(lane.queued.indexOf(waiter), 1);
+    waiter.reject(new TakenBackError('taken back before it was run'));
+    return true;
   }
 
   #lane(region: number): Lane<Item, Answer> {

@@ -458,6 +458,8 @@ export function createLeasing({ hot }: Pick<Database, 'hot'>, metrics: Metrics, 
     replaceStalled,
     cancelNoShows,
     received: (region: number, claim: transitions.TermClaim) => receipts.submit(region, claim),
+    /** Accepting implies having received: a receipt that still waits for its set needn't go to the records. */
+    leaveOutReceipt: (region: number, claim: transitions.TermClaim) => receipts.takeBack(region, claim),
     confirm: (region: number, claim: transitions.TermClaim) => confirms.submit(region, claim),
     decline: (region: number, claim: transitions.TermClaim, reason: string) =>
       declines.submit(region, { ...claim, reason }),

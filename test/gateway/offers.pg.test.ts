@@ -5,6 +5,7 @@ import { ROLES } from '../../src/config.ts';
 import { RiderClient } from '../../src/client/rider-client.ts';
 import { openFanout } from '../../src/gateway/fanout.ts';
 import type { OfferMessage } from '../../src/gateway/notices.ts';
+import { verify } from '../../src/verify/verify.ts';
 import { CITY, openCity, startTestService, type TestService } from '../support/service.ts';
 
 const DEADLINE = { timeout: 15_000, interval: 20 };
@@ -73,6 +74,28 @@ test('an offer that no device acknowledged is pushed again, and once acknowledge
   expect(await device.socket.emitWithAck('accept', { offerId, leaseToken })).toMatchObject({ ok: true });
   expect(await device.socket.emitWithAck('accept', { offerId, leaseToken })).toMatchObject({ ok: true });
   rider.close();
+});
+
+test('devices that accept in the moment in which they acknowledge are assigned, and asked once', async () => {
+  await using service = await startTestService({ policy: { matching: 'batch' } });
+  const driverIds = Array.from({ length: 20 }, (_, i) => `d${i + 1}`);
+  await openCity(service, driverIds);
+  using devices = new DisposableStack();
+  const accepted: Promise<unknown>[] = [];
+  const opened = await Promise.all(driverIds.map((driverId) => openDevice(service, driverId, () => true)));
+  for (const device of opened) {
+    devices.use(device);
+    device.socket.on('offer', ({ offerId, leaseToken }: Offer) =>
+      accepted.push(device.socket.emitWithAck('accept', { offerId, leaseToken })),
+    );
+    await goOnline(device);
+  }
+  const riders = await Promise.all(driverIds.map(() => request(service)));
+  await vi.waitFor(() => expect(accepted).toHaveLength(20), DEADLINE);
+  expect(await Promise.all(accepted)).toEqual(accepted.map(() => expect.objectContaining({ ok: true })));
+  expect(opened.map(({ pushes }) => pushes.length)).toEqual(opened.map(() => 1));
+  expect(await verify(service.databaseUrl)).toMatchObject({ violations: 0 });
+  for (const { rider } of riders) rider.close();
 });
 
 test('a driver who connects anew gets the current offer, and the newest socket replaces the older', async () => {

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { GroupCommit, OverloadedError } from '../../src/leasing/group-commit.ts';
+import { GroupCommit, OverloadedError, TakenBackError } from '../../src/leasing/group-commit.ts';
 
 interface Answer {
   readonly refused: string | null;
@@ -161,4 +161,30 @@ test('more than can be queued is refused at once', async () => {
   const settled = Promise.allSettled(asked);
   for (let at = 0; at < 401; at += 1) (await nextRun(at)).answer();
   expect((await settled).every(({ status }) => status === 'fulfilled')).toBe(true);
+});
+
+test('what waits for its set can be taken back; what is under way, or shared, can’t', async () => {
+  const { group, nextRun } = open((item) => item);
+  const underWay = group.submit(1, 'under way');
+  const run = await nextRun(0);
+  const takenBack = group.submit(1, 'taken back');
+  const shared = [group.submit(1, 'shared'), group.submit(1, 'shared')];
+  const other = group.submit(1, 'other');
+  expect(['under way', 'taken back', 'shared', 'never asked for'].map((item) => group.takeBack(1, item))).toEqual([
+    false,
+    true,
+    false,
+    false,
+  ]);
+  await expect(takenBack).rejects.toThrow(TakenBackError);
+  run.answer();
+  const next = await nextRun(1);
+  expect(next.items).toEqual(['shared', 'other']);
+  next.answer();
+  expect((await Promise.all([underWay, ...shared, other])).map(({ item }) => item)).toEqual([
+    'under way',
+    'shared',
+    'shared',
+    'other',
+  ]);
 });
