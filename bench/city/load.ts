@@ -2,12 +2,13 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { offsetPoint, type Point } from '../../domain/geo.ts';
 import { createRandom, type Random } from '../../domain/random.ts';
-import { DriverClient, type DriverState, type ShownOffer } from '../../src/client/driver-client.ts';
+import { DriverClient, type DriverState, type Offer } from '../../src/client/driver-client.ts';
 import { OperatorClient } from '../../src/client/operator-client.ts';
 import { Problem, Unreachable } from '../../src/client/problem.ts';
 import { Connections } from '../../src/client/rest.ts';
 import { RiderClient } from '../../src/client/rider-client.ts';
 import { type Role, signedTokens } from '../../src/client/token.ts';
+import { FramesDriver } from './frames.ts';
 import { type Answer, type Opening, type Order, seenNothing, sharedNowMs } from './messages.ts';
 
 const TOKEN_TTL_S = 24 * 3600;
@@ -15,15 +16,18 @@ const OPEN_AT_ONCE = 32;
 /** More requests than this without an answer: the service doesn't keep up, and more of them would measure our memory. */
 const UNANSWERED_MAX = 2_000;
 
+type Driver = DriverClient | FramesDriver;
+
 class Load {
   readonly #opening: Opening;
   readonly #random: Random;
   readonly #connections = new Connections({ maxPerHost: 64 });
   readonly #riders: RiderClient;
-  readonly #drivers: DriverClient[] = [];
-  /** Called with each driver's next state, by the place in `#drivers`. */
+  /** Those who come back by themselves. */
+  readonly #apps: DriverClient[] = [];
+  /** Called with each app's next state, by its place in `#apps`. */
   readonly #onState: ((state: DriverState) => void)[] = [];
-  /** Offers that stand, by the driver's place; null: they are accepted. */
+  /** Offers that stand, by the app's place; null: they are accepted. */
   #held: Map<number, string> | null = null;
   #seen = seenNothing();
   #unanswered = 0;
@@ -49,36 +53,51 @@ class Load {
 
   async #connect(driverId: string): Promise<void> {
     const position = this.#somewhere();
-    const place = this.#drivers.length;
-    const client = new DriverClient({
+    const { positionIntervalMs, drivenBy } = this.#opening;
+    const driver = drivenBy === 'app' ? this.#openApp(driverId) : await this.#openFrames(driverId);
+    await driver.online();
+    await driver.location(position);
+    setTimeout(() => {
+      setInterval(() => driver.trackLocation(position), positionIntervalMs);
+    }, positionIntervalMs * this.#random.next());
+  }
+
+  #openApp(driverId: string): DriverClient {
+    const place = this.#apps.length;
+    const app: DriverClient = new DriverClient({
       ...this.#access(driverId, 'driver'),
       url: this.#opening.socketUrl,
       events: {
         state: (state) => this.#onState[place]?.(state),
         offer: (offer) => {
-          this.#seen.offered.push([offer.rideId, sharedNowMs()]);
-          if (this.#held !== null) this.#held.set(place, offer.offerId);
-          else this.#drive(client, offer).catch((error: unknown) => this.#failed('drive', error));
+          this.#held?.set(place, offer.offerId);
+          this.#offered(app, offer);
         },
       },
     });
-    this.#drivers.push(client);
-    client.connect();
-    await client.online();
-    await client.location(position);
-    const { positionIntervalMs } = this.#opening;
-    setTimeout(() => {
-      setInterval(() => client.trackLocation(position), positionIntervalMs);
-    }, positionIntervalMs * this.#random.next());
+    this.#apps.push(app);
+    app.connect();
+    return app;
   }
 
-  async #drive(client: DriverClient, offer: ShownOffer): Promise<void> {
+  async #openFrames(driverId: string): Promise<FramesDriver> {
+    const token = await this.#access(driverId, 'driver').token();
+    const driver = await FramesDriver.connect(this.#opening.socketUrl, token, (offer) => this.#offered(driver, offer));
+    return driver;
+  }
+
+  #offered(driver: Driver, offer: Offer): void {
+    this.#seen.offered.push([offer.rideId, sharedNowMs()]);
+    if (this.#held === null) this.#drive(driver, offer).catch((error: unknown) => this.#failed('drive', error));
+  }
+
+  async #drive(driver: Driver, offer: Offer): Promise<void> {
     const sentMs = sharedNowMs();
-    await client.accept(offer);
+    await driver.accept(offer);
     this.#seen.confirmMs.push(sharedNowMs() - sentMs);
-    await client.arrive(offer.rideId);
-    await client.start(offer.rideId);
-    await client.complete(offer.rideId);
+    await driver.arrive(offer.rideId);
+    await driver.start(offer.rideId);
+    await driver.complete(offer.rideId);
     this.#seen.completed.push([offer.rideId, sharedNowMs()]);
   }
 
@@ -86,11 +105,11 @@ class Load {
   async request({ ratePerS, seconds, startAtMs }: Extract<Order, { kind: 'request' }>): Promise<void> {
     const count = Math.round(ratePerS * seconds);
     const asked: Promise<void>[] = [];
-    for (let sent = 0; sent < count;) {
-      const nowMs = sharedNowMs();
-      for (; sent < count && startAtMs + (sent * 1000) / ratePerS <= nowMs; sent++)
-        asked.push(this.#request(startAtMs + (sent * 1000) / ratePerS));
-      await delay(1);
+    for (let sent = 0; sent < count; sent++) {
+      const dueAtMs = startAtMs + (sent * 1000) / ratePerS;
+      const inMs = dueAtMs - sharedNowMs();
+      if (inMs > 0) await delay(inMs);
+      asked.push(this.#request(dueAtMs));
     }
     await Promise.all(asked);
   }
@@ -124,14 +143,14 @@ class Load {
   async reconnect(cut: boolean): Promise<{ atMs: number[]; offers: number }> {
     const held = new Map(this.#held);
     const atMs = await Promise.all(
-      this.#drivers.map((client, place) => {
+      this.#apps.map((app, place) => {
         const back = Promise.withResolvers<number>();
         this.#onState[place] = ({ status, offer }) => {
           const isSame = offer?.offerId === held.get(place) && status === (held.has(place) ? 'leased' : 'available');
           if (isSame) back.resolve(sharedNowMs());
           else back.reject(new Error(`a driver came back ${status}, with the offer ${offer?.offerId ?? 'of nobody'}`));
         };
-        if (cut) client.interrupt(0);
+        if (cut) app.interrupt(0);
         return back.promise;
       }),
     );

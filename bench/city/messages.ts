@@ -24,7 +24,11 @@ export interface Opening {
   readonly drivers: readonly string[];
   readonly positionIntervalMs: number;
   readonly seed: string;
+  readonly drivenBy: DrivenBy;
 }
+
+/** `frames`: as little of the machine as can be. `app`: the drivers' own client, which connects again by itself. */
+export type DrivenBy = 'frames' | 'app';
 
 export type Answer =
   | { readonly kind: 'opened' }

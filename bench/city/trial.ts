@@ -6,7 +6,7 @@ import { signToken } from '../../src/client/token.ts';
 import { cpuSeconds, memoryMb } from '../cpu.ts';
 import type { Member } from '../member.ts';
 import { type Percentiles, percentiles } from '../percentiles.ts';
-import { type Seen, sharedNowMs } from './messages.ts';
+import { type DrivenBy, type Seen, sharedNowMs } from './messages.ts';
 import { addTo, Workers } from './workers.ts';
 
 export interface RunFigures {
@@ -30,8 +30,8 @@ export interface RunFigures {
 const CENTER = { lat: 48.0, lng: 7.85 };
 const RADIUS_M = 5_000;
 const REGION = 'bench';
-/** Rounds follow each other as fast as they end: the figure is the service's own, not a pause's. */
-export const POLICY: Policy = { ...defaultPolicy, roundIntervalMs: 0 };
+/** Rounds follow each other as fast as they end, and a ride that finds nobody is soon looked at again: the figures are the service's own, not a pause's. */
+export const POLICY: Policy = { ...defaultPolicy, roundIntervalMs: 0, retryMs: 100 };
 /** A rate holds when offers are on the devices within this … */
 const OFFER_P99_MAX_MS = 500;
 /** … and so many of its rides are over this long after the last request. */
@@ -48,7 +48,8 @@ export async function openCity(
     drivers,
     workers,
     policy = POLICY,
-  }: { readonly drivers: number; readonly workers: number; readonly policy?: Policy },
+    drivenBy = 'frames',
+  }: { readonly drivers: number; readonly workers: number; readonly policy?: Policy; readonly drivenBy?: DrivenBy },
   others: readonly { readonly url: string; readonly socketUrl: string }[] = [],
 ): Promise<Workers> {
   const { url, authSecret } = service;
@@ -67,6 +68,7 @@ export async function openCity(
       drivers: Array.from({ length: drivers }, (_, index) => `driver-${index + 1}`),
       positionIntervalMs: policy.positionIntervalMs,
       seed: 'city',
+      drivenBy,
     },
     [{ url, socketUrl: service.socketUrl ?? url }, ...others],
   );

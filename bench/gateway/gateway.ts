@@ -56,7 +56,7 @@ export async function benchGateway({
   say(`  connecting ${drivers} drivers …`);
   await using load = await openCity(
     { url: rest.url, authSecret: rest.authSecret, socketUrl: gateway.url },
-    { drivers, workers, policy: GATEWAY_POLICY },
+    { drivers, workers, policy: GATEWAY_POLICY, drivenBy: 'app' },
   );
   await pause(SETTLE_MS, undefined, { signal });
   const before = { gateway: cpuSeconds(gateway.pid), database: cpuSeconds(database.pid) };
