@@ -7,7 +7,7 @@ import { describeMachine } from '../bench/machine.ts';
 import { createRandom, type Random } from '../domain/random.ts';
 import { Missing } from './missing.ts';
 import { makeReport } from './report.ts';
-import { keepResult, resultOf, writeResult } from './results.ts';
+import { forgetResults, keepResult, resultOf, writeResult } from './results.ts';
 import { type Demand, runChaos, type RunFigures } from './run.ts';
 
 const DEFAULT_SECONDS = 30;
@@ -139,6 +139,7 @@ async function all(asked: Asked, signal: AbortSignal): Promise<number> {
   const untilMs = performance.now() + (wholeNumber(asked, 'minutes') ?? ALL_MINUTES) * 60_000;
   const random = createRandom(seed).fork('pairs');
   const failed: string[] = [];
+  await forgetResults();
   for (let i = 0; i < FAULTS.length || performance.now() < untilMs; i++) {
     const name = FAULTS[i]?.name ?? pairOf(random);
     const plan = { ...planOf(name, { ...asked, seed: `${seed}-${i}` }), seconds: ALL_SECONDS, operations: null };

@@ -56,7 +56,12 @@ export async function startReplica(primary: EmbeddedDatabase): Promise<Replica> 
         await untilSome(client, 'select where not exists (select from pg_stat_wal_receiver)');
       }),
     promote: () =>
-      withClient(database.url, (client) => client.query('select pg_promote(true, $1)', [PROMOTION_DEADLINE_S])),
+      withClient(database.url, async (client) => {
+        const { rows } = await client.query<{ done: boolean }>('select pg_promote(true, $1) as done', [
+          PROMOTION_DEADLINE_S,
+        ]);
+        if (!rows[0]!.done) throw new Error(`the replica wasn't promoted within ${PROMOTION_DEADLINE_S} s`);
+      }),
     [Symbol.asyncDispose]: () => running.disposeAsync(),
   };
 }
@@ -102,6 +107,8 @@ async function catchUp(primaryUrl: string, replicaUrl: string): Promise<void> {
 
 async function withClient(url: string, work: (client: pg.Client) => Promise<unknown>): Promise<void> {
   const client = new pg.Client({ connectionString: url, connectionTimeoutMillis: CONNECT_DEADLINE_MS });
+  // A server that goes away is told by the query under way.
+  client.on('error', () => {});
   await client.connect();
   try {
     await work(client);

@@ -36,6 +36,7 @@ const sum = (results: Iterable<Result>, of: (result: Result) => number): string 
 function intro({ machine }: Result, results: ReadonlyMap<string, Result>): string {
   const all = [...results.values()];
   const failed = all.filter(({ problems }) => problems.length > 0);
+  const without = FAULTS.filter(({ name }) => !results.has(name)).map(({ name }) => `\`${name}\``);
   return `# Reliability
 
 What isn't promised: a PostgreSQL replica that is promoted without having received every commit, or a database restored from
@@ -47,7 +48,7 @@ not part of this: all of it ran on one, with a proxy on every line.
 
 Made by \`npm run chaos -- report\` from the runs in \`chaos/results/\`: ${count(all.length)} runs, ${sum(all, ({ operations }) => operations)} operations, ${sum(all, ({ kills }) => kills)} kills,
 ${sum(all, ({ confirmsUnderFault }) => confirmsUnderFault)} confirms asked while something was broken or not yet back, ${sum(all, ({ stale }) => stale)} confirms asked after their term, ${sum(all, ({ lostReplies }) => lostReplies)} confirms whose answer was lost; ${sum(all, ({ verify }) => verify.checked)} records verified afterwards,
-${sum(all, ({ verify }) => verify.violations)} violations, ${sum(all, ({ serverErrors }) => serverErrors)} answers of 500. ${failed.length === 0 ? 'Every run held.' : `${failed.length} of them failed, each said below.`} ${machine.cpu}, ${machine.cores} cores shared with other work, ${machine.memoryGb} GB,
+${sum(all, ({ verify }) => verify.violations)} violations, ${sum(all, ({ serverErrors }) => serverErrors)} answers of 500. ${failed.length === 0 ? 'Every run held.' : `${failed.length} of them failed, each said below.`}${without.length === 0 ? '' : ` Not run: ${without.join(', ')}.`} ${machine.cpu}, ${machine.cores} cores shared with other work, ${machine.memoryGb} GB,
 Node ${machine.node}, ${machine.os}.
 
 A run is the real service: two processes each of \`api\`, \`gateway\` and \`matcher\`, one of \`sweeper\` and \`outbox\`, an embedded

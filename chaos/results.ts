@@ -1,5 +1,5 @@
 /** What a run leaves behind for docs/reliability.md: a small file each. */
-import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
 import type { Machine } from '../bench/machine.ts';
 import type { RunFigures } from './run.ts';
@@ -68,6 +68,11 @@ export async function writeResult(file: string, result: Result): Promise<void> {
 export async function keepResult(result: Result): Promise<void> {
   await mkdir(RESULTS, { recursive: true });
   await writeResult(`${RESULTS}${result.name}.json`, result);
+}
+
+/** What was kept of an earlier version goes. */
+export async function forgetResults(): Promise<void> {
+  await rm(RESULTS, { recursive: true, force: true });
 }
 
 /** All that were kept, by name. */

@@ -233,7 +233,8 @@ class Run {
       const answer = [command, outcome, ...(code === undefined ? [] : [code])].join(' ');
       answers.set(answer, (answers.get(answer) ?? 0) + 1);
     });
-    await Promise.all(faults.map((fault) => this.#inject(fault, random.fork(fault.name))));
+    const injected = await Promise.allSettled(faults.map((fault) => this.#inject(fault, random.fork(fault.name))));
+    for (const each of injected) if (each.status === 'rejected') throw each.reason;
     const back = await this.#untilServed(Math.max(...faults.map(({ backWithinMs }) => backWithinMs)));
     deaf();
     for (const { name } of faults) {

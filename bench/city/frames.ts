@@ -22,29 +22,39 @@ interface Asked {
   readonly reject: (error: Error) => void;
 }
 
+export interface FramesEvents {
+  readonly offer: (offer: Offer) => void;
+  readonly closed: () => void;
+}
+
 export class FramesDriver {
   readonly #socket: WebSocket;
-  readonly #onOffer: (offer: Offer) => void;
+  readonly #events: FramesEvents;
   readonly #ready = Promise.withResolvers<void>();
   readonly #asked = new Map<number, Asked>();
   #lastAck = 0;
+  #lastOfferId = '';
 
-  private constructor(socket: WebSocket, token: string, onOffer: (offer: Offer) => void) {
+  private constructor(socket: WebSocket, token: string, events: FramesEvents) {
     this.#socket = socket;
-    this.#onOffer = onOffer;
+    this.#events = events;
     socket.on('message', (data: Buffer) => this.#hear(data.toString(), token));
     socket.on('error', (error) => this.#fail(error.message));
-    socket.on('close', () => this.#fail('the connection was closed'));
+    socket.on('close', () => {
+      this.#fail('the connection was closed');
+      events.closed();
+    });
     setInterval(() => this.#lookForOverdue(), LOOK_EVERY_MS).unref();
   }
 
   /** Resolves when the service has told the driver's state. */
-  static async connect(url: string, token: string, onOffer: (offer: Offer) => void): Promise<FramesDriver> {
+  static async connect(url: string, token: string, events: FramesEvents): Promise<FramesDriver> {
     const address = new URL('/socket.io/?EIO=4&transport=websocket', url);
     address.protocol = 'ws:';
     const socket = new WebSocket(address, { perMessageDeflate: false, handshakeTimeout: CONNECT_DEADLINE_MS });
-    const driver = new FramesDriver(socket, token, onOffer);
-    await driver.#ready.promise;
+    const driver = new FramesDriver(socket, token, events);
+    const overdue = setTimeout(() => driver.#fail('no state'), CONNECT_DEADLINE_MS);
+    await driver.#ready.promise.finally(() => clearTimeout(overdue));
     return driver;
   }
 
@@ -95,7 +105,14 @@ export class FramesDriver {
     const [event, data] = JSON.parse(frame.slice(body)) as [string, unknown];
     if (ack !== '') this.#socket.send(`43${NAMESPACE}${ack}[]`);
     if (event === 'state') this.#ready.resolve();
-    if (event === 'offer') this.#onOffer(data as Offer);
+    if (event === 'offer') this.#show(data as Offer);
+  }
+
+  /** Once, however often it is pushed. */
+  #show(offer: Offer): void {
+    if (offer.offerId === this.#lastOfferId) return;
+    this.#lastOfferId = offer.offerId;
+    this.#events.offer(offer);
   }
 
   #answered(ack: number, [reply]: readonly [Reply]): void {

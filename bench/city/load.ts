@@ -82,7 +82,10 @@ class Load {
 
   async #openFrames(driverId: string): Promise<FramesDriver> {
     const token = await this.#access(driverId, 'driver').token();
-    const driver = await FramesDriver.connect(this.#opening.socketUrl, token, (offer) => this.#offered(driver, offer));
+    const driver = await FramesDriver.connect(this.#opening.socketUrl, token, {
+      offer: (offer) => this.#offered(driver, offer),
+      closed: () => this.#count('driver:closed'),
+    });
     return driver;
   }
 
@@ -108,7 +111,7 @@ class Load {
     for (let sent = 0; sent < count; sent++) {
       const dueAtMs = startAtMs + (sent * 1000) / ratePerS;
       const inMs = dueAtMs - sharedNowMs();
-      if (inMs > 0) await delay(inMs);
+      if (inMs > 0) await delay(Math.ceil(inMs));
       asked.push(this.#request(dueAtMs));
     }
     await Promise.all(asked);

@@ -5,6 +5,7 @@ import { isLockTimeout, isUnreachable } from '../database/connection.ts';
 import { OverloadedError } from '../leasing/group-commit.ts';
 import { regionOf } from '../leasing/ids.ts';
 import type { RideStep } from '../leasing/transitions.ts';
+import { acceptPushed, endPush } from './offer-pushes.ts';
 import type { GatewayDeps, Seat } from './seat.ts';
 
 /** Events of one driver under way at the same time; an app waits for its answers. */
@@ -115,13 +116,9 @@ function handlersOf({ leasing, positions, regions }: GatewayDeps, seat: Seat): H
     },
     accept: async ({ offerId, leaseToken }) => {
       const claim = { offerId, leaseToken, driverId };
-      if (seat.push?.offer.offerId === offerId) {
-        // The receipt of the same offer may be on its way to the same rows: after it, not beside it.
-        if (leasing.leaveOutReceipt(region, claim)) seat.push.receipt = null;
-        else await seat.push.receipt;
-        seat.push.isOver = true;
-      }
-      const confirmed = orRefuse(await leasing.confirm(homeOf(offerId, 'offer_not_found'), claim));
+      const confirmed = await acceptPushed(leasing, seat, claim, async () =>
+        orRefuse(await leasing.confirm(homeOf(offerId, 'offer_not_found'), claim)),
+      );
       return {
         assignment: {
           rideId: confirmed.ride_id,
@@ -133,10 +130,7 @@ function handlersOf({ leasing, positions, regions }: GatewayDeps, seat: Seat): H
       };
     },
     decline: async ({ offerId, leaseToken, reasonCode }) => {
-      if (seat.push?.offer.offerId === offerId) {
-        await seat.push.receipt;
-        seat.push.isOver = true;
-      }
+      if (seat.push?.offer.offerId === offerId) await endPush(seat.push);
       const claim = { offerId, leaseToken, driverId };
       orRefuse(await leasing.decline(homeOf(offerId, 'offer_not_found'), claim, reasonCode ?? 'driver_declined'));
       return { offerId, status: 'declined' };

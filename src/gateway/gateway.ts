@@ -123,15 +123,23 @@ export class Gateway {
     const region = await this.#regionOf(caller.sub);
     if (region === null) throw new GatewayRefusal('driver_not_found');
     socket.data = { driverId: caller.sub, region, expiresAtMs: caller.expiresAtMs } satisfies Admitted;
-    // That it is let in, and its state, go out together: a write costs more than all else about a connection.
-    socket.request.socket.cork();
   }
 
   async #seat(socket: Socket): Promise<void> {
     const { driverId, region, expiresAtMs } = socket.data as Admitted;
     const lastSeenAtMs = performance.now();
     const connectedAtMs = Date.now();
-    const seat: Seat = { driverId, region, socket, connectedAtMs, expiresAtMs, lastSeenAtMs, fence: 0, push: null };
+    const seat: Seat = {
+      driverId,
+      region,
+      socket,
+      connectedAtMs,
+      expiresAtMs,
+      lastSeenAtMs,
+      fence: 0,
+      push: null,
+      early: [],
+    };
     this.#seats.get(driverId)?.socket.disconnect(true);
     this.#seats.set(driverId, seat);
     this.#deps.metrics.connectedDrivers.set(this.#seats.size);
@@ -148,7 +156,10 @@ export class Gateway {
     await this.#sendState(seat);
   }
 
-  /** What the driver's app has to show now. Read after the seat is taken, so that no notice falls in between. */
+  /**
+   * What the driver's app has to show now. Read after the seat is taken, so that no notice falls in between; those that come
+   * meanwhile may be newer than what was read, and are told after it.
+   */
   async #sendState(seat: Seat): Promise<void> {
     try {
       const snapshot = await this.#snapshotOf(seat.driverId);
@@ -157,11 +168,12 @@ export class Gateway {
       seat.fence = snapshot.fence;
       seat.socket.emit('state', { status, offer, assignment });
       if (offer !== null && !snapshot.offerReceived) this.#push(seat, offer);
+      const early = seat.early ?? [];
+      seat.early = null;
+      for (const notice of early) this.#tell(seat, notice);
     } catch (error) {
       this.#deps.log.warn({ err: error }, 'a driver’s state could not be read');
       seat.socket.disconnect(true);
-    } finally {
-      seat.socket.request.socket.uncork();
     }
   }
 
@@ -173,15 +185,16 @@ export class Gateway {
     return notices.filter((notice) => {
       const seat = this.#seats.get(notice.driverId);
       if (seat === undefined) return true;
-      if (notice.event === 'offer') {
-        this.#push(seat, notice.data);
-        return false;
-      }
-      if (notice.event === 'offer:withdrawn' && seat.push?.offer.offerId === notice.data.offerId)
-        seat.push.isOver = true;
-      seat.socket.emit(notice.event, notice.data);
-      return notice.event !== 'assignment' || !notice.accepted;
+      if (seat.early === null) this.#tell(seat, notice);
+      else seat.early.push(notice);
+      return notice.event !== 'offer' && !(notice.event === 'assignment' && notice.accepted);
     });
+  }
+
+  #tell(seat: Seat, notice: DriverNotice): void {
+    if (notice.event === 'offer') return this.#push(seat, notice.data);
+    if (notice.event === 'offer:withdrawn' && seat.push?.offer.offerId === notice.data.offerId) seat.push.isOver = true;
+    seat.socket.emit(notice.event, notice.data);
   }
 
   /** Starts pushing, unless this offer, or a newer one, is being pushed or was received. */
@@ -217,7 +230,7 @@ export class Gateway {
       const undelivered = await transitions.undeliveredOffers(database.hot, number, pushRetryMs, UNDELIVERED_MAX);
       for (const { driverId, ...offer } of undelivered) {
         const seat = this.#seats.get(driverId);
-        if (seat !== undefined) this.#push(seat, offer);
+        if (seat?.early === null) this.#push(seat, offer);
       }
     }
     return nextInMs;
@@ -245,11 +258,12 @@ export class Gateway {
     // Nobody else listens meanwhile, and without a listener the process would end.
     socket.on('error', ignore);
     this.#comers.take(() => {
+      socket.off('error', ignore);
+      if (socket.destroyed) return answer(false);
       // The answer and socket.io's first packet go out together.
       socket.cork();
       setImmediate(() => socket.uncork());
-      answer(!socket.destroyed);
-      socket.off('error', ignore);
+      answer(true);
     });
   }
 

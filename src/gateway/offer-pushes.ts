@@ -7,13 +7,44 @@ import type { Socket } from 'socket.io';
 import { TakenBackError } from '../leasing/group-commit.ts';
 import type { Leasing } from '../leasing/leasing.ts';
 import type { Metrics } from '../ops/metrics.ts';
+import type { TermClaim } from '../leasing/transitions.ts';
 import type { OfferMessage } from './notices.ts';
+import type { Seat } from './seat.ts';
 
 export interface Push {
   readonly offer: OfferMessage;
-  /** Resolved once the device's acknowledgement is in the records, or was refused there, or needn't be there any more. */
+  /** Resolves once the device's acknowledgement is in the records, or was refused there, or needn't be there any more. */
   receipt: Promise<void> | null;
   isOver: boolean;
+}
+
+/** Before the driver's answer: its receipt may be on its way to the same rows, so after it and not beside it. */
+export async function endPush(push: Push): Promise<void> {
+  await push.receipt;
+  push.isOver = true;
+}
+
+/**
+ * Accepts an offer that may have been pushed here. Its receipt is left out if it isn't on its way to the records yet; when
+ * the accept fails, the offer may then be pushed again.
+ */
+export async function acceptPushed<Answer>(
+  leasing: Leasing,
+  { region, push }: Pick<Seat, 'region' | 'push'>,
+  claim: TermClaim,
+  accept: () => Promise<Answer>,
+): Promise<Answer> {
+  if (push?.offer.offerId !== claim.offerId) return accept();
+  if (!leasing.leaveOutReceipt(region, claim)) {
+    await endPush(push);
+    return accept();
+  }
+  try {
+    return await accept();
+  } catch (error) {
+    push.receipt = null;
+    throw error;
+  }
 }
 
 export interface PushTerms {
@@ -47,7 +78,7 @@ export function pushOffer(
   };
   const receive = async (): Promise<void> => {
     try {
-      const { refused } = await leasing.received(driver.region, {
+      const { refused } = await leasing.receivedUnlessAccepted(driver.region, {
         offerId: offer.offerId,
         leaseToken: offer.leaseToken,
         driverId: driver.driverId,

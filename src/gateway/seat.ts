@@ -9,6 +9,7 @@ import type { Positions } from '../positions.ts';
 import type { CallerLimiter } from '../rate-limit.ts';
 import type { Regions } from '../regions.ts';
 import type { Fanout } from './fanout.ts';
+import type { DriverNotice } from './notices.ts';
 import type { Push } from './offer-pushes.ts';
 
 export interface GatewayDeps {
@@ -35,4 +36,6 @@ export interface Seat {
   /** Of the records when it connected: a notice of an older term is late, and not shown any more. */
   fence: number;
   push: Push | null;
+  /** Notices that came before the driver was told its state, which is the first thing to be told; null: it was. */
+  early: DriverNotice[] | null;
 }

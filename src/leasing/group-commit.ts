@@ -47,8 +47,8 @@ interface Waiter<Item, Answer> {
   readonly item: Item;
   readonly key: string | null;
   readonly promise: Promise<Answer>;
-  /** Somebody else asked for the same, and waits for the same answer. */
-  isShared: boolean;
+  /** Somebody waits for the answer who wouldn't know what to make of its being taken back. */
+  isFirm: boolean;
   readonly resolve: (answer: Answer) => void;
   readonly reject: (error: unknown) => void;
 }
@@ -71,19 +71,22 @@ export class GroupCommit<Item, Answer extends Refusable> {
     this.#options = options;
   }
 
-  /** Rejects with OverloadedError when too much is queued, and with the database's error when it fails. */
-  submit(region: number, item: Item): Promise<Answer> {
+  /**
+   * Rejects with OverloadedError when too much is queued, and with the database's error when it fails; with TakenBackError
+   * only if it isn't firm.
+   */
+  submit(region: number, item: Item, isFirm = true): Promise<Answer> {
     const lane = this.#lane(region);
     const key = this.#options.keyOf(item);
     const twin = key === null ? undefined : lane.byKey.get(key);
     if (twin !== undefined) {
-      twin.isShared = true;
+      twin.isFirm ||= isFirm;
       return twin.promise;
     }
     if (lane.queued.length + lane.blocked.length >= QUEUE_MAX) {
       return Promise.reject(new OverloadedError('too many requests are waiting for the database'));
     }
-    const waiter = { item, key, isShared: false, ...Promise.withResolvers<Answer>() };
+    const waiter = { item, key, isFirm, ...Promise.withResolvers<Answer>() };
     lane.queued.push(waiter);
     if (key !== null) lane.byKey.set(key, waiter);
     // What else this turn of the event loop brings goes into the same set.
@@ -92,14 +95,14 @@ export class GroupCommit<Item, Answer extends Refusable> {
   }
 
   /**
-   * Takes back an item whose set hasn't started, unless somebody else asked for the same: what `submit` returned rejects
-   * with TakenBackError. Returns whether it was taken back.
+   * Takes back an item whose set hasn't started, unless it is firm: what `submit` returned rejects with TakenBackError.
+   * Returns whether it was taken back.
    */
   takeBack(region: number, item: Item): boolean {
     const lane = this.#lane(region);
     const key = this.#options.keyOf(item);
     const waiter = key === null ? undefined : lane.byKey.get(key);
-    if (waiter === undefined || waiter.isShared) return false;
+    if (waiter === undefined || waiter.isFirm) return false;
     lane.byKey.delete(waiter.key!);
     lane.queued.splice(lane.queued.indexOf(waiter), 1);
     waiter.reject(new TakenBackError('taken back before it was run'));

@@ -458,6 +458,8 @@ export function createLeasing({ hot }: Pick<Database, 'hot'>, metrics: Metrics, 
     replaceStalled,
     cancelNoShows,
     received: (region: number, claim: transitions.TermClaim) => receipts.submit(region, claim),
+    /** The same; rejects with TakenBackError when it is left out. */
+    receivedUnlessAccepted: (region: number, claim: transitions.TermClaim) => receipts.submit(region, claim, false),
     /** Accepting implies having received: a receipt that still waits for its set needn't go to the records. */
     leaveOutReceipt: (region: number, claim: transitions.TermClaim) => receipts.takeBack(region, claim),
     confirm: (region: number, claim: transitions.TermClaim) => confirms.submit(region, claim),

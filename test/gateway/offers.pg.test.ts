@@ -6,6 +6,7 @@ import { RiderClient } from '../../src/client/rider-client.ts';
 import { openFanout } from '../../src/gateway/fanout.ts';
 import type { OfferMessage } from '../../src/gateway/notices.ts';
 import { verify } from '../../src/verify/verify.ts';
+import { withConnection } from '../support/database.ts';
 import { CITY, openCity, startTestService, type TestService } from '../support/service.ts';
 
 const DEADLINE = { timeout: 15_000, interval: 20 };
@@ -98,6 +99,54 @@ test('devices that accept in the moment in which they acknowledge are assigned, 
   for (const { rider } of riders) rider.close();
 });
 
+test('an offer whose accept takes its time isn’t pushed again, nor taken off the screen', async () => {
+  await using service = await startTestService({ policy: { pushRetryMs: 100 } });
+  await openCity(service, ['d1', 'd2']);
+  let acknowledges = false;
+  const acknowledging = (): boolean => acknowledges;
+  using first = await openDevice(service, 'd1', acknowledging);
+  using second = await openDevice(service, 'd2', acknowledging);
+  await goOnline(first);
+  await goOnline(second);
+  const riders = [await request(service), await request(service)];
+  // Old enough for the gateway's look.
+  for (const { pushes } of [first, second])
+    await vi.waitFor(() => expect(pushes.length).toBeGreaterThanOrEqual(3), DEADLINE);
+  // The first receipt's set waits for the table, the second receipt for that set, and the accept comes meanwhile.
+  const accepted = Promise.withResolvers<unknown>();
+  let pushesUntilAccept = Infinity;
+  await withConnection(service.databaseUrl, (sql) =>
+    sql.begin(async (tx) => {
+      await tx`lock table offers in access exclusive mode`;
+      second.socket.on('offer', ({ offerId, leaseToken }: Offer) => {
+        if (!acknowledges || pushesUntilAccept < Infinity) return;
+        pushesUntilAccept = second.pushes.length;
+        second.socket.emitWithAck('accept', { offerId, leaseToken }).then(accepted.resolve, accepted.reject);
+      });
+      acknowledges = true;
+      // Until the accept waits as well, and the gateway looks for offers that nobody received.
+      await vi.waitFor(async () => {
+        await tx`select pg_stat_clear_snapshot()`;
+        const waiting = await tx<
+          { query: string }[]
+        >`select query from pg_stat_activity where wait_event_type = 'Lock'`;
+        for (const of of ['receive_offers', 'confirm_offers', 'undelivered_offers'])
+          expect(
+            waiting.some(({ query }) => query.includes(of)),
+            of,
+          ).toBe(true);
+      }, DEADLINE);
+    }),
+  );
+  expect(await accepted.promise).toMatchObject({ ok: true });
+  const { rideId } = second.pushes[0]!;
+  for (const step of ['arrive', 'start', 'complete'])
+    expect(await second.socket.emitWithAck(step, { rideId })).toMatchObject({ ok: true });
+  expect(second.pushes).toHaveLength(pushesUntilAccept);
+  expect(second.withdrawn).toEqual([]);
+  for (const { rider } of riders) rider.close();
+});
+
 test('a driver who connects anew gets the current offer, and the newest socket replaces the older', async () => {
   await using service = await startTestService();
   await openCity(service, ['d1']);
@@ -150,6 +199,33 @@ test('a late notice of a term that was over before the driver connected isn’t 
   ]);
   await vi.waitFor(() => expect(second.withdrawn).toHaveLength(1), DEADLINE);
   expect(second.pushes).toEqual([]);
+});
+
+test('a driver who connects is told its state before anything else, whatever happened while it was read', async () => {
+  await using service = await startTestService({ processes: [ROLES, ['sweeper']] });
+  await openCity(service, ['d1', 'd2']);
+  await using elsewhere = await openFanout({ kind: 'postgres', databaseUrl: service.databaseUrl }, () => {});
+  using witness = await openDevice(service, 'd2', () => true);
+  const socket = io(`${service.urlOf('gateway')}/drivers`, {
+    auth: { token: await service.token('driver', 'd1') },
+    transports: ['websocket'],
+    autoConnect: false,
+  });
+  const told: string[] = [];
+  socket.onAny((event: string) => told.push(event));
+  await withConnection(service.databaseUrl, (sql) =>
+    sql.begin(async (tx) => {
+      await tx`lock table driver_state in access exclusive mode`;
+      socket.connect();
+      await vi.waitFor(() => expect(socket.connected).toBe(true), DEADLINE);
+      // Notices come in order: once the witness has heard of this one, so has whoever comes before it.
+      for (const driverId of ['d1', 'd2'])
+        elsewhere.tell([{ driverId, event: 'offer:withdrawn', data: { offerId: 'an offer', reason: 'expired' } }]);
+      await vi.waitFor(() => expect(witness.withdrawn).toHaveLength(1), DEADLINE);
+    }),
+  );
+  await vi.waitFor(() => expect(told).toEqual(['state', 'offer:withdrawn']), DEADLINE);
+  socket.disconnect();
 });
 
 test('data that isn’t as described is answered by name, and a connection without a driver’s token is refused', async () => {

@@ -163,12 +163,12 @@ test('more than can be queued is refused at once', async () => {
   expect((await settled).every(({ status }) => status === 'fulfilled')).toBe(true);
 });
 
-test('what waits for its set can be taken back; what is under way, or shared, can’t', async () => {
+test('what waits for its set can be taken back; what is under way, or somebody counts on, can’t', async () => {
   const { group, nextRun } = open((item) => item);
-  const underWay = group.submit(1, 'under way');
+  const underWay = group.submit(1, 'under way', false);
   const run = await nextRun(0);
-  const takenBack = group.submit(1, 'taken back');
-  const shared = [group.submit(1, 'shared'), group.submit(1, 'shared')];
+  const takenBack = group.submit(1, 'taken back', false);
+  const shared = [group.submit(1, 'shared', false), group.submit(1, 'shared')];
   const other = group.submit(1, 'other');
   expect(['under way', 'taken back', 'shared', 'never asked for'].map((item) => group.takeBack(1, item))).toEqual([
     false,
