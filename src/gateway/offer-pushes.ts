@@ -9,7 +9,6 @@ import type { Leasing } from '../leasing/leasing.ts';
 import type { Metrics } from '../ops/metrics.ts';
 import type { TermClaim } from '../leasing/transitions.ts';
 import type { OfferMessage } from './notices.ts';
-import type { Seat } from './seat.ts';
 
 export interface Push {
   readonly offer: OfferMessage;
@@ -30,7 +29,7 @@ export async function endPush(push: Push): Promise<void> {
  */
 export async function acceptPushed<Answer>(
   leasing: Leasing,
-  { region, push }: Pick<Seat, 'region' | 'push'>,
+  { region, push }: { readonly region: number; readonly push: Push | null },
   claim: TermClaim,
   accept: () => Promise<Answer>,
 ): Promise<Answer> {
