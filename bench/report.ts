@@ -113,7 +113,7 @@ function citySection({ held, below, floor, ratio, ridesPerSecond, settings, veri
   return `## City
 
 Whole rides over real HTTP and real websockets, the service as ${settings.processes.length} processes (${settings.processes.map((roles) => `\`${roles}\``).join(' and ')}): requests at an
-even rate, ${show(settings.drivers)} drivers who accept at once and finish at once. The
+even rate, ${show(settings.drivers)} drivers who accept at once and finish at once; rounds without a pause between them, and \`retryMs\` of 100. The
 highest rate held for ${settings.holdS} s with p99 request→offer-on-the-device under 500 ms: **${show(ridesPerSecond)} rides/s**, ${ratio} times the floor (the same
 transitions one at a time with no service around them, the best of 4, 8, 16 and 32 connections: ${show(floor.ridesPerSecond)} rides/s over ${floor.connections}).
 \`verify\`: ${verify.violations} violations of ${show(verify.checked)} records.
@@ -132,8 +132,7 @@ ${table(
 )}
 
 What bounds it: the processors, of which the load generator has its share, and how far they carry changes from hour to hour on a
-shared machine. Beyond the highest rate every step waits in line, a ride keeps its driver for seconds, and drivers run out; a ride that finds
-nobody waits \`retryMs\`, then twice as long. Below the highest rate a ride costs more, because sets are smaller: a transaction of one
+shared machine. Beyond the highest rate every step waits in line, a ride keeps its driver for seconds, and drivers run out. Below the highest rate a ride costs more, because sets are smaller: a transaction of one
 costs the database about as much as one of five.`;
 }
 
