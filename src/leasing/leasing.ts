@@ -445,6 +445,21 @@ export function createLeasing({ hot }: Pick<Database, 'hot'>, metrics: Metrics, 
     return ended + (await Promise.all(walks)).reduce((sum, each) => sum + each, 0);
   }
 
+  /** Frees leases that begin in the future by the database's clock, of which the caller knows that they are over. */
+  async function endTermsAhead(region: number, offerIds: readonly string[]): Promise<void> {
+    const over = await transitions.endTermsAhead(hot, region, offerIds);
+    for (const { ended_as, held_ms } of over) {
+      metrics.leaseHold.observe({ ended_as }, held_ms / 1000);
+      metrics.countTransition('expire', ended_as);
+    }
+    if (over.length === 0) return;
+    effects.tell(
+      region,
+      over.map(({ driver_id, offer_id, ended_as }) => withdrawn(driver_id, offer_id, ended_as)),
+    );
+    effects.wake(region);
+  }
+
   return {
     request,
     offer,
@@ -473,6 +488,7 @@ export function createLeasing({ hot }: Pick<Database, 'hot'>, metrics: Metrics, 
     online: (region: number, driverId: string) => onlines.submit(region, driverId),
     offline: (region: number, driverId: string) => offlines.submit(region, driverId),
     expire,
+    endTermsAhead,
   };
 }
 

@@ -231,6 +231,38 @@ export interface DueOffer {
 
 export const FROM_THE_FIRST = '-infinity';
 
+export interface TermAhead {
+  readonly offer_id: string;
+  /** How long it may live, however often it is renewed. */
+  readonly lifetime_ms: number;
+}
+
+/** Terms that begin in the future: the database's clock was put back. */
+export async function termsAhead(sql: Sql, region: number, limit: number): Promise<TermAhead[]> {
+  return sql<TermAhead[]>`select offer_id, lifetime_ms from terms_ahead(${region}::smallint, ${limit}::int)`;
+}
+
+export interface EndedTerm {
+  readonly offer_id: string;
+  readonly driver_id: string;
+  readonly ended_as: 'expired' | 'undeliverable';
+  readonly held_ms: number;
+}
+
+/** For a caller who has known of each for longer than it may live. */
+export async function endTermsAhead(sql: Sql, region: number, offerIds: readonly string[]): Promise<EndedTerm[]> {
+  return sql<EndedTerm[]>`select offer_id, driver_id, ended_as, held_ms
+    from end_terms_ahead(${region}::smallint, ${offerIds as string[]}::uuid[])`;
+}
+
+/** Rides that are due later than in `waitMaxMs` are due now; how many. */
+export async function bringRidesForward(sql: Sql, region: number, waitMaxMs: number, limit: number): Promise<number> {
+  const [row] = await sql<
+    { moved: number }[]
+  >`select bring_rides_forward(${region}::smallint, ${waitMaxMs}::int, ${limit}::int) as moved`;
+  return row!.moved;
+}
+
 export async function expireLeases(sql: Sql, region: number, after: string, limit: number): Promise<DueOffer[]> {
   return sql<DueOffer[]>`select offer_id, ride_id, driver_id, ended_as, due_at::text, late_ms, held_ms
     from expire_leases(${region}::smallint, ${after}::text::timestamptz, ${limit}::int) order by due_at`;

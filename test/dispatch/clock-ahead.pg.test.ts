@@ -1,0 +1,106 @@
+/** What a database clock that was an hour ahead leaves behind when it is put back. */
+import { expect, test } from 'vitest';
+import { defaultPolicy } from '../../domain/policy.ts';
+import { ClockAhead } from '../../src/dispatch/clock-ahead.ts';
+import { createLeasing } from '../../src/leasing/leasing.ts';
+import * as transitions from '../../src/leasing/transitions.ts';
+import { createMetrics } from '../../src/ops/metrics.ts';
+import { Regions } from '../../src/regions.ts';
+import { verify } from '../../src/verify/verify.ts';
+import { addRides, type City, lease, openCity } from '../support/city.ts';
+
+const silent = { debug: () => {}, info: () => {}, warn: () => {}, error: () => {} };
+const LIFETIME_MS = defaultPolicy.maxLifetimeMs;
+const RESCUE_MS = 2 * defaultPolicy.retryMaxMs;
+
+/** A sweeper's mending, by a clock of the test's own. */
+async function mender(city: City) {
+  const leasing = createLeasing(city.database, createMetrics(), { tell: () => {}, wake: () => {} });
+  const region = (await new Regions(city.database).byNumber(city.region))!;
+  let nowMs = 0;
+  const clockAhead = new ClockAhead({ sql: city.sql, leasing, log: silent }, () => nowMs);
+  return async (atMs: number): Promise<void> => {
+    nowMs = atMs;
+    await clockAhead.mend(region);
+  };
+}
+
+/** As if all of it had been written by a clock that was an hour ahead. */
+async function writtenAnHourAhead({ sql }: City): Promise<void> {
+  for (const table of ['rides', 'offers', 'driver_state', 'assignments', 'ride_events']) {
+    const columns = await sql<{ name: string }[]>`select column_name as name from information_schema.columns
+      where table_name = ${table} and data_type = 'timestamp with time zone'`;
+    const moved = columns.map(({ name }) => `${name} = ${name} + interval '1 hour'`);
+    await sql.unsafe(`update ${table} set ${moved.join(', ')}`);
+  }
+}
+
+const isDue = async (city: City, rideId: string): Promise<unknown> =>
+  (await city.sql`select queue_at <= clock_timestamp() as due from rides where id = ${rideId}`)[0]!['due'];
+
+test('a lease of the future ends when it has been known for as long as it may live, and its ride is due', async () => {
+  await using city = await openCity(2);
+  const [received, unheard] = await addRides(city.sql, city.region, 2);
+  const term = await lease(city.sql, city.region, received!, 'd1');
+  await transitions.receiveOffers(city.sql, city.region, [term], true);
+  const silentTerm = await lease(city.sql, city.region, unheard!, 'd2');
+  await writtenAnHourAhead(city);
+  const mendAt = await mender(city);
+  for (const atMs of [0, LIFETIME_MS - 1]) {
+    await mendAt(atMs);
+    expect(await city.driver('d1')).toMatchObject({ status: 'leased' });
+  }
+  await mendAt(LIFETIME_MS);
+  expect(await city.driver('d1')).toMatchObject({ status: 'available', offer_id: null });
+  expect(await city.offer(term.offerId)).toMatchObject({ status: 'expired' });
+  expect(await city.offer(silentTerm.offerId)).toMatchObject({ status: 'undeliverable' });
+  expect([await isDue(city, received!), await isDue(city, unheard!)]).toEqual([true, true]);
+  // Its holder hears that it is over, and the driver serves another ride.
+  const [late] = await transitions.confirmOffers(city.sql, city.region, [term], true);
+  expect(late).toMatchObject({ applied: false, refused: 'lease_expired' });
+  const next = await lease(city.sql, city.region, unheard!, 'd1');
+  const [confirmed] = await transitions.confirmOffers(city.sql, city.region, [next], true);
+  expect(confirmed).toMatchObject({ applied: true });
+  expect(await verify(city.url)).toMatchObject({ violations: 0 });
+});
+
+test('what is known anew has its whole life before it; what somebody holds is ended the next time', async () => {
+  await using city = await openCity(1);
+  const [first, second] = await addRides(city.sql, city.region, 2);
+  const term = await lease(city.sql, city.region, first!, 'd1');
+  await writtenAnHourAhead(city);
+  const mendAt = await mender(city);
+  await mendAt(0);
+  await transitions.returnOffers(city.sql, city.region, [{ ...term, reason: 'other' }], 'withdrawn', true);
+  const again = await lease(city.sql, city.region, second!, 'd1');
+  await mendAt(LIFETIME_MS);
+  expect(await city.offer(again.offerId)).toMatchObject({ status: 'pending' });
+  await city.sql.begin(async (tx) => {
+    await tx`select from driver_state where driver_id = 'd1' for update`;
+    await mendAt(2 * LIFETIME_MS);
+  });
+  expect(await city.offer(again.offerId)).toMatchObject({ status: 'pending' });
+  await mendAt(2 * LIFETIME_MS);
+  expect(await city.offer(again.offerId)).toMatchObject({ status: 'undeliverable' });
+});
+
+test('leases and waits of a clock that was right are left alone, and so is a ride that an operator holds', async () => {
+  await using city = await openCity(1, { rescueMs: RESCUE_MS });
+  const [leased, waiting, rescued, held] = await addRides(city.sql, city.region, 4);
+  const term = await lease(city.sql, city.region, leased!, 'd1');
+  const wait = async (rideId: string, waitMs: number): Promise<void> => {
+    await city.sql`update rides set queue_at = clock_timestamp() + make_interval(secs => ${waitMs / 1000}) where id = ${rideId}`;
+  };
+  await wait(waiting!, defaultPolicy.retryMaxMs);
+  await wait(rescued!, RESCUE_MS);
+  await transitions.holdRide(city.sql, city.region, held!, 'a call');
+  await wait(held!, 3_600_000);
+  const mendAt = await mender(city);
+  await mendAt(0);
+  await mendAt(10 * LIFETIME_MS);
+  expect(await city.offer(term.offerId)).toMatchObject({ status: 'pending' });
+  for (const rideId of [waiting!, rescued!, held!]) expect(await isDue(city, rideId)).toBe(false);
+  await wait(waiting!, 3_600_000);
+  await mendAt(11 * LIFETIME_MS);
+  expect(await isDue(city, waiting!)).toBe(true);
+});
