@@ -1,7 +1,7 @@
 /**
- * A driver's connection made of frames written by hand (engine.io 4, socket.io 5, over a WebSocket): what the load takes
- * of the machine that it shares with the service is a third of what the app's client takes. It neither asks again nor
- * connects again: whatever isn't answered as hoped is a failure of the trial.
+ * A driver's connection made of frames written by hand (engine.io 4, socket.io 5, over a WebSocket), so that the load takes
+ * little of the machine that it shares with the service. It neither asks again nor connects again: whatever isn't answered
+ * as hoped is a failure of the trial.
  */
 import { WebSocket } from 'ws';
 import type { Offer } from '../../src/client/driver-client.ts';
