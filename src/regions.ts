@@ -3,9 +3,10 @@ import { type Canary, isInCanary } from '../domain/canary.ts';
 import type { Point } from '../domain/geo.ts';
 import { defaultPolicy, type Policy } from '../domain/policy.ts';
 import type { Database } from './database/connection.ts';
-import { and, eq } from './database/drizzle.ts';
+import { orm } from './database/drizzle.ts';
 import { policies, regions } from './database/schema.ts';
 
+const { and, eq } = orm;
 const FRESH_MS = 2_000;
 
 export interface Region {

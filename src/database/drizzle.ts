@@ -3,33 +3,13 @@
  * drizzle's has 179 kB: every process of the service was up half a second later.
  */
 import { createRequire } from 'node:module';
-import type * as orm from 'drizzle-orm';
-import type * as pgCore from 'drizzle-orm/pg-core';
-import type * as postgresJs from 'drizzle-orm/postgres-js';
-import type * as migrator from 'drizzle-orm/postgres-js/migrator';
+import type * as Orm from 'drizzle-orm';
+import type * as PgCore from 'drizzle-orm/pg-core';
+import type * as PostgresJs from 'drizzle-orm/postgres-js';
+import type * as Migrator from 'drizzle-orm/postgres-js/migrator';
 
 const require = createRequire(import.meta.url);
-export const { and, eq, sql } = require('drizzle-orm') as typeof orm;
-export const {
-  bigint,
-  boolean,
-  check,
-  customType,
-  doublePrecision,
-  foreignKey,
-  index,
-  integer,
-  jsonb,
-  pgSequence,
-  pgTable,
-  primaryKey,
-  real,
-  smallint,
-  text,
-  timestamp,
-  unique,
-  uniqueIndex,
-  uuid,
-} = require('drizzle-orm/pg-core') as typeof pgCore;
-export const { drizzle } = require('drizzle-orm/postgres-js') as typeof postgresJs;
-export const { migrate } = require('drizzle-orm/postgres-js/migrator') as typeof migrator;
+export const orm = require('drizzle-orm') as typeof Orm;
+export const pgCore = require('drizzle-orm/pg-core') as typeof PgCore;
+export const { drizzle } = require('drizzle-orm/postgres-js') as typeof PostgresJs;
+export const { migrate } = require('drizzle-orm/postgres-js/migrator') as typeof Migrator;

@@ -5,7 +5,11 @@
  * Every key starts with the region and every statement stays within one, so that the schema distributes by
  * region. `region` is the region's number: two bytes in each key instead of the fleet's own string.
  */
-import {
+import type { Policy } from '../../domain/policy.ts';
+import { orm, pgCore } from './drizzle.ts';
+
+const { sql } = orm;
+const {
   bigint,
   boolean,
   check,
@@ -20,14 +24,12 @@ import {
   primaryKey,
   real,
   smallint,
-  sql,
   text,
   timestamp,
   unique,
   uniqueIndex,
   uuid,
-} from './drizzle.ts';
-import type { Policy } from '../../domain/policy.ts';
+} = pgCore;
 
 const bytea = customType<{ data: Buffer }>({ dataType: () => 'bytea' });
 const xid8 = customType<{ data: string }>({ dataType: () => 'xid8' });

@@ -39,6 +39,7 @@ export class OverloadedError extends Error {
   override name = 'OverloadedError';
 }
 
+/** It wasn't run, and won't be. */
 export class TakenBackError extends Error {
   override name = 'TakenBackError';
 }
@@ -101,9 +102,10 @@ export class GroupCommit<Item, Answer extends Refusable> {
   takeBack(region: number, item: Item): boolean {
     const lane = this.#lane(region);
     const key = this.#options.keyOf(item);
-    const waiter = key === null ? undefined : lane.byKey.get(key);
+    if (key === null) return false;
+    const waiter = lane.byKey.get(key);
     if (waiter === undefined || waiter.isFirm) return false;
-    lane.byKey.delete(waiter.key!);
+    lane.byKey.delete(key);
     lane.queued.splice(lane.queued.indexOf(waiter), 1);
     waiter.reject(new TakenBackError('taken back before it was run'));
     return true;

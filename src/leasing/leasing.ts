@@ -403,22 +403,25 @@ export function createLeasing({ hot }: Pick<Database, 'hot'>, metrics: Metrics, 
     return { offerId: answer.offer_id, replayed: answer.replayed };
   }
 
+  function tellLapsed(region: number, over: readonly transitions.EndedTerm[]): void {
+    if (over.length === 0) return;
+    for (const { ended_as, held_ms } of over) {
+      metrics.leaseHold.observe({ ended_as }, held_ms / 1000);
+      metrics.countTransition('expire', ended_as);
+    }
+    effects.tell(
+      region,
+      over.map(({ driver_id, offer_id, ended_as }) => withdrawn(driver_id, offer_id, ended_as)),
+    );
+    effects.wake(region);
+  }
+
   /** Frees leases that are over, the next set behind `after`; returns how many ended, and where to go on. */
   async function expireSet(region: number, after: string): Promise<{ ended: number; last: string | null }> {
     const due = await transitions.expireLeases(hot, region, after, SWEEP_SET_MAX);
-    const over = due.filter(({ ended_as }) => ended_as !== null);
-    for (const { ended_as, late_ms, held_ms } of over) {
-      metrics.leaseHold.observe({ ended_as: ended_as! }, held_ms / 1000);
-      metrics.countTransition('expire', ended_as!);
-      metrics.sweeperLag.observe(late_ms / 1000);
-    }
-    if (over.length > 0) {
-      effects.tell(
-        region,
-        over.map(({ driver_id, offer_id, ended_as }) => withdrawn(driver_id, offer_id, ended_as!)),
-      );
-      effects.wake(region);
-    }
+    const over = due.filter((each): each is typeof each & transitions.EndedTerm => each.ended_as !== null);
+    for (const { late_ms } of over) metrics.sweeperLag.observe(late_ms / 1000);
+    tellLapsed(region, over);
     return { ended: over.length, last: due.length < SWEEP_SET_MAX ? null : due.at(-1)!.due_at };
   }
 
@@ -447,17 +450,7 @@ export function createLeasing({ hot }: Pick<Database, 'hot'>, metrics: Metrics, 
 
   /** Frees leases that begin in the future by the database's clock, of which the caller knows that they are over. */
   async function endTermsAhead(region: number, offerIds: readonly string[]): Promise<void> {
-    const over = await transitions.endTermsAhead(hot, region, offerIds);
-    for (const { ended_as, held_ms } of over) {
-      metrics.leaseHold.observe({ ended_as }, held_ms / 1000);
-      metrics.countTransition('expire', ended_as);
-    }
-    if (over.length === 0) return;
-    effects.tell(
-      region,
-      over.map(({ driver_id, offer_id, ended_as }) => withdrawn(driver_id, offer_id, ended_as)),
-    );
-    effects.wake(region);
+    tellLapsed(region, await transitions.endTermsAhead(hot, region, offerIds));
   }
 
   return {
