@@ -204,4 +204,23 @@ export const EQUIVALENT: readonly Excuse[] = [
     'lock_drivers(p_region, array(',
   ),
   ...excuses('hold_ride.sql', 'release_hold', GUARD, "r.status = 'searching'"),
+
+  ...(['array(select o.ride_id', 'array(select o.driver_id'] as const).flatMap((line) =>
+    ['o.region = p_region', 'o.id = any(p_offer_ids)'].map((text) => ({
+      file: 'clock_ahead.sql',
+      functionName: 'end_terms_ahead',
+      text,
+      line,
+      reason: 'Says whom to lock. What ends is said once more below.',
+    })),
+  ),
+  ...excuses('clock_ahead.sql', 'end_terms_ahead', KEY, 'd.driver_id = o.driver_id'),
+  ...excuses('clock_ahead.sql', 'end_terms_ahead', TERM, "o.status = 'pending'", 'd.offer_id = o.id'),
+  {
+    file: 'clock_ahead.sql',
+    functionName: 'end_terms_ahead',
+    text: 'o.id = any(p_offer_ids)',
+    line: "o.status = 'pending'",
+    reason: 'Whose ride and driver are both locked here, is named: a driver has one offer.',
+  },
 ];

@@ -39,6 +39,7 @@ const FILES = [
   'assign_drivers',
   'reassign_ride',
   'hold_ride',
+  'clock_ahead',
 ].map((name) => `${name}.sql`);
 /** Small and with the same commands each time: most mutations fall to the first dozen. */
 const SEQUENCES = { numRuns: 50, seed: 20_261_121, endOnFailure: true };
@@ -51,6 +52,7 @@ const TESTS = [
   'leasing/races',
   'leasing/one-ride',
   'dispatch/changing-ones-mind',
+  'dispatch/clock-ahead',
 ].map((name) => `test/${name}.pg.test.ts`);
 /** A machine that is busy with other things takes its time to connect; that says nothing about a mutation. */
 const ATTEMPTS_MAX = 3;
@@ -94,6 +96,7 @@ const NAMES: Readonly<Record<string, string>> = {
   'assign_drivers.sql': 'assign',
   'reassign_ride.sql': 'given to another|better driver',
   'hold_ride.sql': 'hold|held',
+  'clock_ahead.sql': 'future|known anew|left alone',
 };
 
 /** What random commands leave behind. */

@@ -15,7 +15,7 @@ end $$;
 -- Ends such terms, for a caller who has known of them for longer than they may live. By the clock that they were granted
 -- by it is their end, or later. Never waits.
 create or replace function end_terms_ahead(p_region smallint, p_offer_ids uuid[])
-returns table (offer_id uuid, ride_id uuid, driver_id text, ended_as text, held_ms real)
+returns table (offer_id uuid, driver_id text, ended_as text, held_ms real)
 language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -37,7 +37,7 @@ begin
   if v_over is null then return; end if;
   perform end_offers(p_region, v_over, v_status, array[]::text[], false, true, v_end);
   return query
-  select o.id, o.ride_id, o.driver_id, o.status, (extract(epoch from o.ended_at - o.granted_at) * 1000)::real
+  select o.id, o.driver_id, o.status, (extract(epoch from o.ended_at - o.granted_at) * 1000)::real
   from offers o where o.region = p_region and o.id = any(v_over);
 end $$;
 

@@ -18,10 +18,10 @@ async function allOf(socket: Socket): Promise<string> {
 }
 
 /** Sends this and nothing more. */
-async function answerTo(port: number, sent: string): Promise<string> {
+function answerTo(port: number, sent: string): Promise<string> {
   const socket = connect(port, '127.0.0.1');
   socket.write(sent);
-  return await allOf(socket);
+  return allOf(socket);
 }
 
 /** Sends a byte more every so often, for as long as the service listens. */

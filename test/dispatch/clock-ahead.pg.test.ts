@@ -7,7 +7,7 @@ import * as transitions from '../../src/leasing/transitions.ts';
 import { createMetrics } from '../../src/ops/metrics.ts';
 import { Regions } from '../../src/regions.ts';
 import { verify } from '../../src/verify/verify.ts';
-import { addRides, type City, lease, openCity } from '../support/city.ts';
+import { addRegion, addRides, type City, lease, openCity } from '../support/city.ts';
 
 const silent = { debug: () => {}, info: () => {}, warn: () => {}, error: () => {} };
 const LIFETIME_MS = defaultPolicy.maxLifetimeMs;
@@ -55,6 +55,7 @@ test('a lease of the future ends when it has been known for as long as it may li
   expect(await city.offer(term.offerId)).toMatchObject({ status: 'expired' });
   expect(await city.offer(silentTerm.offerId)).toMatchObject({ status: 'undeliverable' });
   expect([await isDue(city, received!), await isDue(city, unheard!)]).toEqual([true, true]);
+  expect(await transitions.termsAhead(city.sql, city.region, 10)).toEqual([]);
   // Its holder hears that it is over, and the driver serves another ride.
   const [late] = await transitions.confirmOffers(city.sql, city.region, [term], true);
   expect(late).toMatchObject({ applied: false, refused: 'lease_expired' });
@@ -75,13 +76,38 @@ test('what is known anew has its whole life before it; what somebody holds is en
   const again = await lease(city.sql, city.region, second!, 'd1');
   await mendAt(LIFETIME_MS);
   expect(await city.offer(again.offerId)).toMatchObject({ status: 'pending' });
-  await city.sql.begin(async (tx) => {
-    await tx`select from driver_state where driver_id = 'd1' for update`;
-    await mendAt(2 * LIFETIME_MS);
-  });
-  expect(await city.offer(again.offerId)).toMatchObject({ status: 'pending' });
+  for (const table of ['driver_state', 'rides'])
+    await city.sql.begin(async (tx) => {
+      await tx`select from ${tx(table)} for update`;
+      await mendAt(2 * LIFETIME_MS);
+      expect(await city.offer(again.offerId)).toMatchObject({ status: 'pending' });
+    });
   await mendAt(2 * LIFETIME_MS);
   expect(await city.offer(again.offerId)).toMatchObject({ status: 'undeliverable' });
+});
+
+test('of the leases of the future only those that are named end', async () => {
+  await using city = await openCity(2);
+  const [first, second] = await addRides(city.sql, city.region, 2);
+  const named = await lease(city.sql, city.region, first!, 'd1');
+  const other = await lease(city.sql, city.region, second!, 'd2');
+  await writtenAnHourAhead(city);
+  const rowsOfTheOther = () => Promise.all([city.offer(other.offerId), city.driver('d2'), city.ride(second!)]);
+  const before = await rowsOfTheOther();
+  expect(await transitions.endTermsAhead(city.sql, city.region, [named.offerId])).toMatchObject([
+    { offer_id: named.offerId, driver_id: 'd1', ended_as: 'undeliverable' },
+  ]);
+  expect(await rowsOfTheOther()).toEqual(before);
+  expect(await transitions.endTermsAhead(city.sql, city.region, [named.offerId])).toEqual([]);
+});
+
+test('another region’s waits take no part of what a region’s look may bring forward', async () => {
+  await using city = await openCity(0);
+  const other = await addRegion(city.sql, 'paris');
+  for (const region of [other, city.region]) await addRides(city.sql, region, 1);
+  await writtenAnHourAhead(city);
+  expect(await transitions.bringRidesForward(city.sql, city.region, 1_000, 1)).toBe(1);
+  expect(await transitions.bringRidesForward(city.sql, city.region, 1_000, 1)).toBe(0);
 });
 
 test('leases and waits of a clock that was right are left alone, and so is a ride that an operator holds', async () => {
@@ -103,4 +129,5 @@ test('leases and waits of a clock that was right are left alone, and so is a rid
   await wait(waiting!, 3_600_000);
   await mendAt(11 * LIFETIME_MS);
   expect(await isDue(city, waiting!)).toBe(true);
+  for (const rideId of [rescued!, held!]) expect(await isDue(city, rideId)).toBe(false);
 });

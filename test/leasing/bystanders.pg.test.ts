@@ -183,6 +183,33 @@ describe('a region with the same ids is left alone by', () => {
       (region) => t.expireLeases(sql, region, t.FROM_THE_FIRST, 10),
       { ended_as: 'undeliverable' },
     ],
+    [
+      'a look for leases of a clock that was ahead',
+      async (region, driverId) => {
+        const term = await offered(region, driverId);
+        await sql`update offers set granted_at = granted_at + interval '1 hour', expires_at = expires_at + interval '1 hour',
+          lifetime_ends_at = lifetime_ends_at + interval '1 hour' where region = ${region}`;
+        return term;
+      },
+      (region) => t.termsAhead(sql, region, 10),
+      { lifetime_ms: leaseTerms.maxLifetimeMs },
+    ],
+    [
+      'the end of a lease of a clock that was ahead',
+      offered,
+      (region, { offerId }) => t.endTermsAhead(sql, region, [offerId]),
+      { ended_as: 'undeliverable' },
+    ],
+    [
+      'a ride’s wait for a clock that was ahead',
+      async (region, driverId) => {
+        await addRides(sql, region, 1);
+        await sql`update rides set queue_at = queue_at + interval '1 hour' where region = ${region}`;
+        return { driverId } as Term;
+      },
+      async (region) => [{ moved: await t.bringRidesForward(sql, region, 1_000, 10) }],
+      { moved: 1 },
+    ],
   ])('%s', async (what, prepare, act, answer) => {
     const name = what.replaceAll(/[^a-z]/g, '');
     const { region, driverIds } = await openRegion(name);
