@@ -196,26 +196,26 @@ function cheapestOf(seekers: readonly Seeker[], drivers: number): Map<Seeker, Ca
 
 function placesOf(seeker: Seeker): Place[] {
   const { candidates, greedy, ride } = seeker;
-  const known = new Set(candidates.map(({ cab }) => cab));
-  const options = [...candidates, ...greedy.filter(({ cab }) => !known.has(cab))];
+  const others = greedy.filter(({ cab }) => candidates.every((known) => known.cab !== cab));
+  const options = others.length === 0 ? candidates : [...candidates, ...others];
   const count = Math.min(ride.places, options.length);
   return Array.from({ length: count }, (_, earlier) => ({ seeker, tier: earlier + 1, options }));
 }
 
 /** A row per place, a column per driver. */
 function problemOf(places: readonly Place[], columns: number): AssignmentProblem {
-  const edges = places.flatMap(({ options }) => options);
   const rowStart = new Int32Array(places.length + 1);
-  let end = 0;
-  for (const [row, { options }] of places.entries()) rowStart[row + 1] = end += options.length;
-  return {
-    rows: places.length,
-    columns,
-    rowStart,
-    column: Int32Array.from(edges, ({ cab }) => cab.number),
-    cost: Float64Array.from(edges, ({ etaS }) => etaS),
-    tier: Int32Array.from(places, ({ tier }) => tier),
-  };
+  for (const [row, { options }] of places.entries()) rowStart[row + 1] = rowStart[row]! + options.length;
+  const edges = rowStart.at(-1)!;
+  const column = new Int32Array(edges);
+  const cost = new Float64Array(edges);
+  for (const [row, { options }] of places.entries()) {
+    for (const [nth, { cab, etaS }] of options.entries()) {
+      column[rowStart[row]! + nth] = cab.number;
+      cost[rowStart[row]! + nth] = etaS;
+    }
+  }
+  return { rows: places.length, columns, rowStart, column, cost, tier: Int32Array.from(places, ({ tier }) => tier) };
 }
 
 function pairingsOf({ ride }: Seeker, chosen: readonly Candidate[]): Pairing[] {

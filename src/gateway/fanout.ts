@@ -44,7 +44,8 @@ const SERVER_OPTIONS = {
   perMessageDeflate: false,
   httpCompression: false,
   maxHttpBufferSize: 16_384,
-  pingInterval: 10_000,
+  // Nearly all that a silent driver costs. Who sends positions is missed sooner, by their absence.
+  pingInterval: 20_000,
   pingTimeout: 8_000,
   connectTimeout: 10_000,
 } as const;

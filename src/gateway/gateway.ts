@@ -17,7 +17,7 @@ import { Turns } from './turns.ts';
  * How often the records are looked through for offers that no device has acknowledged: often enough for the region's
  * push retry, and no more often than this, nor less.
  */
-const LOOK_EVERY_MS = { least: 50, most: 500 };
+const LOOK_EVERY_MS = { least: 50, most: 1_000 };
 const TOUCH_EVERY_MS = 500;
 const UNDELIVERED_MAX = 1_000;
 const SOCKETS_MAX = 100_000;
@@ -226,7 +226,7 @@ export class Gateway {
       const region = await regions.byNumber(number);
       if (region === null) continue;
       const { pushRetryMs } = region.policy;
-      nextInMs = Math.min(nextInMs, Math.max(pushRetryMs / 2, LOOK_EVERY_MS.least));
+      nextInMs = Math.min(nextInMs, Math.max(pushRetryMs, LOOK_EVERY_MS.least));
       const undelivered = await transitions.undeliveredOffers(database.hot, number, pushRetryMs, UNDELIVERED_MAX);
       for (const { driverId, ...offer } of undelivered) {
         const seat = this.#seats.get(driverId);
