@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
 import { readConfig, ROLES } from '../../src/config.ts';
-import { EMBEDDED_SETTINGS } from '../../src/database/embedded.ts';
+import { EMBEDDED_SETTINGS } from '../../src/database/embedded/settings.ts';
 import { ROOT } from './modules.ts';
 
 interface Service {
