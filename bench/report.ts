@@ -188,17 +188,23 @@ ${show(g.memoryKbPerDriver)} kB a driver. Offers pushed meanwhile (${g.ridesPerS
 The gateway killed with \`SIGKILL\` and started again at once, ${g.killed.offers} of the drivers with an offer that they haven't answered: each
 has its state, and its offer, ${percentiles(g.killed.reconnectMs)} ms after the kill, the last after ${show(g.killed.reconnectMs.max)} ms.`;
 
-const growthSection = ({ processes, sizes }: GrowthFigures): string => `## Growth
+const growthSection = ({ processes, sizes, past }: GrowthFigures): string => `## Growth
+
+Lease cycles in sets of 50, each on a database of its own, by turns.
 
 ${table(
-  ['drivers', 'past offers', 'lease cycles/s in sets of 50', 'lowest–highest'],
-  sizes.map(({ drivers, history, cyclesPerSecond: { median, min, max } }) => [
+  ['drivers', 'past offers', 'cycles/s', 'lowest–highest', 'CPU ms of the database a cycle', 'lowest–highest'],
+  sizes.map(({ drivers, history, cyclesPerSecond, cpuMsPerCycle }) => [
     drivers,
     history,
-    median,
-    `${show(min)}–${show(max)}`,
+    cyclesPerSecond.median,
+    `${show(cyclesPerSecond.min)}–${show(cyclesPerSecond.max)}`,
+    cpuMsPerCycle?.median,
+    cpuMsPerCycle === null ? null : `${cpuMsPerCycle.min}–${cpuMsPerCycle.max}`,
   ]),
 )}
+
+\`verify\` of ${show(past.offers)} past offers: ${past.verifySeconds} s, ${show(past.violations)} violations of ${show(past.checked)} records.
 
 ${table(
   [

@@ -1,9 +1,11 @@
 /** The growth benchmark: what a ride costs with more processes, more drivers and a longer past. */
-import { connectDatabase } from '../../src/database/connection.ts';
 import postgres from '../../src/database/postgres.ts';
 import { findHighestHeld } from '../city/search.ts';
+import { connectDatabase, type Sql } from '../../src/database/connection.ts';
+import { cpuSeconds } from '../cpu.ts';
 import { openCity, type RunFigures, tryRate } from '../city/trial.ts';
 import { cabrankCycle } from '../leases/cabrank.ts';
+import type { Session } from '../leases/contender.ts';
 import { type Member, startMember, startTogether, type Verified, verifyRecords } from '../member.ts';
 import { type Spread, spreadOf } from '../spread.ts';
 import { addPast } from './past.ts';
@@ -34,11 +36,19 @@ interface OfSize {
   readonly history: number;
   /** Lease cycles in sets of 50 over 8 connections. */
   readonly cyclesPerSecond: Spread;
+  /** Of the database; null where the system doesn't tell. */
+  readonly cpuMsPerCycle: Spread | null;
+}
+
+interface Past extends Verified {
+  readonly offers: number;
+  readonly verifySeconds: number;
 }
 
 export interface GrowthFigures {
   readonly processes: readonly OfProcesses[];
   readonly sizes: readonly OfSize[];
+  readonly past: Past;
 }
 
 /** The roles of each process; none named: all of them. */
@@ -49,41 +59,95 @@ const DEPLOYMENTS = [
   ['api,matcher,sweeper,outbox', 'api', 'gateway', 'gateway'],
 ];
 const CITY_DRIVERS = 2_000;
+/** How the cycles are driven. */
+const CONNECTIONS = 8;
+const SET = 50;
 const RUNS = 3;
 const START_RATE = 400;
 
 export async function benchGrowth(options: GrowthOptions): Promise<GrowthFigures> {
-  const { drivers, history, signal, say } = options;
-  const sizes: OfSize[] = [];
-  for (const [count, past] of [...drivers.map((each) => [each, 0] as const), [drivers[0]!, history] as const]) {
-    signal.throwIfAborted();
-    const cyclesPerSecond = await measureCycles(options, count, past);
-    say(`  ${count} drivers, ${past} past offers: ${cyclesPerSecond.median} cycles/s`);
-    sizes.push({ drivers: count, history: past, cyclesPerSecond });
-  }
+  const { sizes, past } = await measureSizes(options);
   const processes: OfProcesses[] = [];
   for (const roles of DEPLOYMENTS) processes.push(await measureProcesses(options, roles));
-  return { processes, sizes };
+  return { processes, sizes, past };
 }
 
-async function measureCycles({ seconds }: GrowthOptions, drivers: number, history: number): Promise<Spread> {
-  await using server = await startMember(['database', '--temporary']);
-  await using database = connectDatabase(server.databaseUrl, { hotConnections: 8 });
+/** A database of its own, with so many drivers and so long a past. */
+interface Site {
+  readonly drivers: number;
+  readonly history: number;
+  readonly databaseUrl: string;
+  readonly sql: Sql;
+  readonly session: Session;
+  readonly cpuS: () => number | null;
+}
+
+/** By turns: what the machine does meanwhile happens to all of them. */
+async function measureSizes({
+  drivers,
+  history,
+  seconds,
+  say,
+  signal,
+}: GrowthOptions): Promise<Pick<GrowthFigures, 'sizes' | 'past'>> {
   await using open = new AsyncDisposableStack();
-  const plain = open.adopt(postgres(server.databaseUrl, { max: 1, onnotice: () => {} }), (pool) =>
-    pool.end({ timeout: 2 }),
-  );
-  if (history > 0) await addPast(plain, history);
-  const contender = cabrankCycle('growth', { sql: database.hot, connections: 8, drivers, set: 50 });
+  const sites: Site[] = [];
+  for (const [count, past] of [[drivers[0]!, history], ...drivers.map((each) => [each, 0])] as [number, number][]) {
+    signal.throwIfAborted();
+    sites.push(await openSite(open, count, past));
+    say(`  ${count} drivers and ${past} past offers are there`);
+  }
+  const turns = new Map(sites.map((site) => [site, [] as { rate: number; cpuMs: number | null }[]]));
+  for (let run = 0; run < RUNS; run++) {
+    for (const site of sites) {
+      signal.throwIfAborted();
+      const turn = await takeTurn(site, seconds * 1000);
+      turns.get(site)!.push(turn);
+      say(
+        `  ${site.drivers} drivers, ${site.history} past offers: ${Math.round(turn.rate)} cycles/s, ${turn.cpuMs} ms each`,
+      );
+    }
+  }
+  const sizes = sites.map((site): OfSize => {
+    const cpu = turns.get(site)!.flatMap(({ cpuMs }) => cpuMs ?? []);
+    return {
+      drivers: site.drivers,
+      history: site.history,
+      cyclesPerSecond: spreadOf(turns.get(site)!.map(({ rate }) => rate)),
+      cpuMsPerCycle: cpu.length === 0 ? null : spreadOf(cpu),
+    };
+  });
+  const startedMs = performance.now();
+  const verified = await verifyRecords(sites[0]!.databaseUrl);
+  const verifySeconds = Math.round((performance.now() - startedMs) / 100) / 10;
+  say(`  verify of ${history} past offers: ${verifySeconds} s, ${JSON.stringify(verified)}`);
+  return {
+    sizes: sizes.toSorted((a, b) => a.history - b.history),
+    past: { offers: history, verifySeconds, ...verified },
+  };
+}
+
+async function openSite(open: AsyncDisposableStack, drivers: number, history: number): Promise<Site> {
+  const { databaseUrl, pid } = open.use(await startMember(['database', '--temporary']));
+  const { hot } = open.use(connectDatabase(databaseUrl, { hotConnections: CONNECTIONS }));
+  const sql = open.adopt(postgres(databaseUrl, { max: 1, onnotice: () => {} }), (pool) => pool.end({ timeout: 2 }));
+  if (history > 0) await addPast(databaseUrl, history);
+  const contender = cabrankCycle('growth', { sql: hot, connections: CONNECTIONS, drivers, set: SET });
   const session = open.use((await contender.open())!);
   await session.run(1_000);
-  await plain`vacuum (analyze)`;
-  const rates: number[] = [];
-  for (let run = 0; run < RUNS; run++) {
-    const { cycles, seconds: took } = await session.run(seconds * 1000);
-    rates.push(cycles / took);
-  }
-  return spreadOf(rates);
+  await sql`vacuum (analyze)`;
+  const cpuS = (): number | null => cpuSeconds(pid)?.children ?? null;
+  return { drivers, history, databaseUrl, sql, session, cpuS };
+}
+
+/** What was written before isn't its concern, and its first changes of each page are. */
+async function takeTurn({ sql, session, cpuS }: Site, ms: number): Promise<{ rate: number; cpuMs: number | null }> {
+  await sql`checkpoint`;
+  const before = cpuS();
+  const { cycles, seconds } = await session.run(ms);
+  const after = cpuS();
+  const cpuMs = before === null || after === null ? null : Math.round((1e5 * (after - before)) / cycles) / 100;
+  return { rate: cycles / seconds, cpuMs };
 }
 
 async function measureProcesses(
@@ -121,12 +185,13 @@ async function measureProcesses(
 
 export const nameRoles = (roles: string): string => (roles === '' ? 'all' : roles);
 
-export const formatGrowth = ({ processes, sizes }: GrowthFigures): string =>
+export const formatGrowth = ({ processes, sizes, past }: GrowthFigures): string =>
   [
     ...sizes.map(
-      ({ drivers, history, cyclesPerSecond: { median, min, max } }) =>
-        `growth ${drivers} drivers, ${history} past offers: ${median} cycles/s (${min}–${max})`,
+      ({ drivers, history, cyclesPerSecond: { median, min, max }, cpuMsPerCycle }) =>
+        `growth ${drivers} drivers, ${history} past offers: ${median} cycles/s (${min}–${max}), ${cpuMsPerCycle?.median ?? '?'} ms of the database each`,
     ),
+    `       verify of ${past.offers} past offers: ${past.verifySeconds} s, ${past.checked} records, ${past.violations} violations`,
     ...processes.map(
       ({ processes: roles, held, verify }) =>
         `       ${roles.map(nameRoles).join(' · ')}: ${held?.ratePerS ?? 0} rides/s held; verify ${verify.violations} violations`,
