@@ -61,7 +61,8 @@ const percentiles = ({ p50, p95, p99 }: Percentiles): string => `${show(p50)} / 
 
 const intro = ({ cpu, cores, memoryGb, node, os }: Machine): string => `# Benchmarks
 
-Made by \`npm run bench -- report\` from the figures in \`bench/results/\`, which \`npm run bench -- NAME\` writes. ${cpu}, ${cores} shared cores,
+Made by \`npm run bench -- report\` from the figures in \`bench/results/\`, which \`npm run bench\` writes; one alone by
+\`npm run bench -- NAME --json bench/results/NAME.json\`. ${cpu}, ${cores} shared cores,
 ${memoryGb} GB, Node ${node}, ${os}: service, embedded PostgreSQL 18 and load generator all on them. PostgreSQL everywhere with \`fsync=on\`,
 \`synchronous_commit=on\`, \`full_page_writes=on\`. Machines like this one are shared and noisy: the ratios within a run say more than
 the absolute figures.`;

@@ -42,8 +42,9 @@ function intro({ machine }: Result, results: ReadonlyMap<string, Result>): strin
 What isn't promised: a PostgreSQL replica that is promoted without having received every commit, or a database restored from
 an older backup, has lost what was acknowledged since; its fences are used by nobody else (shown by
 \`test/database/failover.pg.test.ts\`: below, the replica that takes over is synchronous). A database clock that is put back makes a term that nobody has touched since live again, until it is over by that clock; of what it wrote while it ran
-ahead, leases and waits are over when the sweeper has known of them for as long as they may last, but a ride's patience, an
-operator's hold and the wait at a pickup last until the clock has caught up. An answer that was lost is to be
+ahead, drivers' leases are over when the sweeper has known of them for as long as they may last, and rides that wait are due at its
+next look; but a ride's patience, an operator's hold, the wait at a pickup, and a resource lease whose holder died last until the
+clock has caught up. An answer that was lost is to be
 asked for again, under the same token or key. A device may see an offer twice. Two machines, and a network between them, were
 not part of this: all of it ran on one, with a proxy on every line.
 
@@ -58,8 +59,8 @@ accept twice, over two sockets, over REST as well, too late, and again when no a
 and cancel as somebody accepts; a fleet's own matcher and an operator lease and release beside the service's rounds. Terms are
 of about a second. Each fault is done over and over for the length of the run and taken back; then every ride has to end within
 60 s, and \`verify\` reads the records. A run fails on a violation, an answer of 500, a process that ended though nobody killed it,
-a service that isn't back in time (2 s after a process or the database is, 5 s after a line; sockets 3 s more, the time that a
-device gives one attempt to connect), an open ride.
+a service that isn't back in time (2 s after one process, or the database, that was killed or restarted is up again; 5 s after
+anything else is healed; sockets 3 s more, the time that a device gives one attempt to connect), an open ride.
 
 _Unheard_ are the commands that had no answer in the service's own words: a cut connection, or a 503 that says to ask again.
 All were asked again. _Back_ is the time from the healing to the first answer, the longest of all injections, over REST and

@@ -72,7 +72,7 @@ export interface Policy {
   /** An offer that the device hasn't acknowledged is pushed again after this. */
   readonly pushRetryMs: number;
 
-  /** How often drivers' apps are asked to send a position. */
+  /** How often drivers' apps send a position. Nobody tells them: it is what the fleet builds into them. */
   readonly positionIntervalMs: number;
   /** A driver whose last position is older than this isn't offered rides. */
   readonly positionStaleMs: number;

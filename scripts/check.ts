@@ -1,5 +1,5 @@
 /**
- * `npm run check`: everything that CI checks. The quick steps run side by side; then the tests, boundaries and hot plans
+ * `npm run check`: types, lint, format, migrations, the API's description, the tests. The quick steps run side by side; then the tests, boundaries and hot plans
  * among them, have the machine to themselves. Every step runs whatever the others found, so that one run tells all that
  * is wrong. The last line is the tests' count, from the runner's own report.
  */

@@ -26,7 +26,9 @@ export class Breaker {
     this.#failures = 0;
   }
 
+  /** What was under way when it opened says nothing new. */
   failed(): void {
+    if (this.state === 'open') return;
     this.#failures += 1;
     if (this.#failures < FAILURES) return;
     const openMs = Math.min(OPEN_MAX_MS, OPEN_MIN_MS * 2 ** (this.#failures - FAILURES));
