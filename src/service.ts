@@ -6,6 +6,7 @@ import type { Policy } from '../domain/policy.ts';
 import type { Role } from './config.ts';
 import { connectDatabase } from './database/connection.ts';
 import { createFaults, noFaults } from './dispatch/faults.ts';
+import { startMendingClocks } from './dispatch/clock-ahead.ts';
 import { startMatcher, type Matcher } from './dispatch/matcher.ts';
 import { startSweeper } from './dispatch/sweeper.ts';
 import { Supply } from './dispatch/supply.ts';
@@ -137,6 +138,9 @@ export async function startService(options: ServiceOptions): Promise<Service> {
       isQueueDown: wakeups.isDown,
     });
   }
+  const stopMendingClocks = roles.has('sweeper')
+    ? startMendingClocks({ sql: database.hot, leasing, regions, log })
+    : async () => {};
   if (roles.has('sweeper'))
     singletons.stand('sweeper', () => startSweeper({ sql: database.hot, leasing, regions, metrics, log }));
 
@@ -144,7 +148,13 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     url,
     drain: async () => {
       isDraining = true;
-      await Promise.all([parts.matcher?.stop(), singletons.stop(), outbox.stop(), stopWatchingEpochs()]);
+      await Promise.all([
+        parts.matcher?.stop(),
+        singletons.stop(),
+        stopMendingClocks(),
+        outbox.stop(),
+        stopWatchingEpochs(),
+      ]);
       await gateway?.stop();
       await resourceLeases.close();
       // Redis may be away, and its clients then wait for it: what can't be closed in time is left to the process's end.

@@ -1,8 +1,8 @@
 /**
  * Tidies: frees leases that are over and cancels rides whose riders didn't come in regions without rounds, watches the
- * drivers on their way to a pickup, mends what a clock that was put back left behind, writes down the ends of resource
- * leases, takes drivers offline who are gone, drops idempotency keys and finished work older than a day. Correctness never
- * depends on it: every round frees its region's own leases.
+ * drivers on their way to a pickup, writes down the ends of resource leases, takes drivers offline who are gone, drops
+ * idempotency keys and finished work older than a day. Correctness never depends on it: every round frees its region's own
+ * leases.
  */
 import type { Sql } from '../database/connection.ts';
 import type { Leasing } from '../leasing/leasing.ts';
@@ -11,7 +11,6 @@ import type { Logger } from '../ops/log.ts';
 import type { Metrics } from '../ops/metrics.ts';
 import type { Regions } from '../regions.ts';
 import { dropStaleTickets, sweepLeases } from '../resource-leases/transitions.ts';
-import { ClockAhead } from './clock-ahead.ts';
 import { watchPickups } from './pickups.ts';
 
 /** A sweep comes when the next lease is over, but no sooner than this, and no later: leases are granted meanwhile. */
@@ -23,7 +22,6 @@ const RESOURCES_EVERY_MS = 2_000;
 const RESOURCES_STEP = 500;
 /** What expires at once beyond this is for the next sweep. */
 const RESOURCE_STEPS_MAX = 40;
-const CLOCK_EVERY_MS = 5_000;
 const KEYS_EVERY_MS = 60_000;
 const KEYS_STEP = 1_000;
 const KEY_STEPS_MAX = 1_000;
@@ -43,8 +41,6 @@ export function startSweeper(deps: SweeperDeps): () => Promise<void> {
   let timer: NodeJS.Timeout;
   const retires = everyMs();
   const watches = everyMs();
-  const mends = everyMs();
-  const clockAhead = new ClockAhead(deps);
   let resourcesAtMs = -Infinity;
   let keysAtMs = -Infinity;
 
@@ -61,7 +57,6 @@ export function startSweeper(deps: SweeperDeps): () => Promise<void> {
         await deps.leasing.expire(number);
         await deps.leasing.cancelNoShows(number);
       }
-      if (mends(number, CLOCK_EVERY_MS)) await clockAhead.mend(region);
       if (watches(number, policy.positionIntervalMs)) await watchPickups(deps, region);
       if (retires(number, policy.presenceGraceMs / 2)) await retireAbsentDrivers(deps, number, policy.presenceGraceMs);
     }

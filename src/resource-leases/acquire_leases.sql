@@ -45,9 +45,10 @@ begin
     return query
     select v_ask, nullif(nullif(v_verdict, 'free'), 'repeated'), v_verdict = 'free', l.resource,
       case when l.status in ('active', 'confirmed') and (l.ends_at is null or v_now < l.free_at) then l.holder end, l.fence,
-      case when v_verdict in ('free', 'repeated') then ms_between(v_now, l.ends_at)
+      case when v_verdict in ('free', 'repeated') then left_ms(v_now, l.ends_at, l.ttl_ms)
         when l.status = 'confirmed' and l.ends_at is null then null
-        when l.status in ('active', 'confirmed') and v_now < l.free_at then ms_between(v_now, l.free_at)
+        when l.status in ('active', 'confirmed') and v_now < l.free_at
+          then left_ms(v_now, l.free_at, l.ttl_ms + greatest(l.grace_ms, l.lock_delay_ms))
         -- Free, but others queue before this ask: until the first of them should have come.
         else ticket_patience_ms() end
     from resource_leases l

@@ -39,7 +39,7 @@ language sql as $$
       when l.status = 'active' and l.ends_at is distinct from l.break_at and l.ends_at is distinct from l.recover_at then 'lease_expired'
       else 'lease_lost'
     end,
-    l.status, l.fence, ms_between(p_now, l.ends_at)
+    l.status, l.fence, left_ms(p_now, l.ends_at, l.ttl_ms)
   from unnest(p_resources, p_tokens) with ordinality a(resource, token, ord)
   left join resource_leases l on l.resource = a.resource;
 $$;

@@ -6,6 +6,11 @@ create or replace function after_ms(p_ms float8) returns interval language sql i
 create or replace function ms_between(p_from timestamptz, p_to timestamptz) returns float8 language sql immutable as $$
   select extract(epoch from p_to - p_from)::float8 * 1000 $$;
 
+-- What a holder may count on: never more than a term, also of one that a clock wrote which was ahead. Null: it has no end.
+create or replace function left_ms(p_now timestamptz, p_ends_at timestamptz, p_ttl_ms bigint) returns float8
+language sql immutable as $$
+  select case when p_ends_at is not null then least(ms_between(p_now, p_ends_at), p_ttl_ms) end $$;
+
 -- A queueing process says every half second that it is there; four of those missed, and those behind go first.
 create or replace function ticket_patience_ms() returns float8 language sql immutable as $$ select 2000.0::float8 $$;
 

@@ -103,6 +103,24 @@ export async function breakLease(
 export const sweepLeases = async (sql: Sql, limit: number): Promise<{ resource: string; late_ms: number }[]> =>
   sql`select resource, late_ms from sweep_leases(${limit}::int)`;
 
+export interface LeaseAhead {
+  readonly resource: string;
+  readonly fence: number;
+  readonly renewals: number;
+  /** How long after its last renewal it may be taken. */
+  readonly free_after_ms: number;
+}
+
+/** Terms that were granted or renewed in the future: the database's clock was put back. */
+export const leasesAhead = async (sql: Sql, limit: number): Promise<LeaseAhead[]> =>
+  sql<LeaseAhead[]>`select resource, fence::float8, renewals, free_after_ms from leases_ahead(${limit}::int)`;
+
+/** For a caller who has known of each, as it is, for that long. */
+export async function endLeasesAhead(sql: Sql, leases: readonly LeaseAhead[]): Promise<void> {
+  await sql`select end_leases_ahead(${leases.map(({ resource }) => resource)}::text[],
+    ${leases.map(({ fence }) => fence)}::bigint[], ${leases.map(({ renewals }) => renewals)}::int[])`;
+}
+
 export async function dropStaleTickets(sql: Sql, limit: number): Promise<number> {
   const [row] = await sql<{ dropped: number }[]>`select drop_stale_tickets(${limit}::int) as dropped`;
   return row!.dropped;

@@ -14,14 +14,14 @@ const LIFETIME_MS = defaultPolicy.maxLifetimeMs;
 const RESCUE_MS = 2 * defaultPolicy.retryMaxMs;
 
 /** A sweeper's mending, by a clock of the test's own. */
-async function mender(city: City) {
+async function mender(city: City): Promise<(atMs: number) => Promise<void>> {
   const leasing = createLeasing(city.database, createMetrics(), { tell: () => {}, wake: () => {} });
-  const region = (await new Regions(city.database).byNumber(city.region))!;
+  const regions = new Regions(city.database);
   let nowMs = 0;
-  const clockAhead = new ClockAhead({ sql: city.sql, leasing, log: silent }, () => nowMs);
+  const clockAhead = new ClockAhead({ sql: city.sql, leasing, regions, log: silent }, () => nowMs);
   return async (atMs: number): Promise<void> => {
     nowMs = atMs;
-    await clockAhead.mend(region);
+    await clockAhead.mend();
   };
 }
 

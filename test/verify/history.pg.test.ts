@@ -548,6 +548,35 @@ describe('a healthy history', () => {
     expect(history.unjudged.H6a).toBeGreaterThan(0);
   });
 
+  test('leaves open whether a confirm was too late that a clock called so which was put back before it was granted', async () => {
+    const edit = new Edit(load.lines);
+    const granted = edit.find('confirm', load.offers.confirmed);
+    const refusal = {
+      ...REFUSED,
+      code: 'lease_expired',
+      askedAtMs: granted.askedAtMs - 2,
+      answeredAtMs: granted.askedAtMs - 1,
+    };
+    edit.again(granted, refusal);
+    expect(violated(await check(edit.lines))).toEqual(['H4a']);
+    edit.add({
+      kind: 'fault',
+      name: 'clock-step',
+      target: 'postgres',
+      atMs: granted.askedAtMs - 3,
+      healedAtMs: granted.askedAtMs - 0.5,
+    });
+    const history = await check(edit.lines);
+    expect(violated(history)).toEqual([]);
+    expect(history.unjudged.H4a).toBeGreaterThan(0);
+  });
+
+  test('may have a step be taken that was refused as too early: a copy of it came later', async () => {
+    const edit = new Edit(load.lines);
+    edit.change(edit.find('complete', load.rides.completed), { ...REFUSED, code: 'wrong_phase' });
+    expect(violated(await check(edit.lines))).toEqual([]);
+  });
+
   test('has a sweep late where a fault explains it', async () => {
     const edit = new Edit(load.lines);
     const atMs = edit.find('offer', load.offers.lapsed).answeredAtMs!;

@@ -24,6 +24,8 @@ export class Asks {
   neverCode: string | null = null;
   /** One was told that the term was lost: ended otherwise, or lapsed and followed by the driver's next. */
   isLost = false;
+  /** One was told that it came too early: a copy of it may come later. */
+  wasTooEarly = false;
   /** Asks without answer. */
   unknown = 0;
 
@@ -52,7 +54,7 @@ export class Asks {
 
   /** Somebody who may asked for it: whether it was refused then is another matter. */
   get isAskedFor(): boolean {
-    return this.mayBeDone || this.neverCode !== null;
+    return this.mayBeDone || this.wasTooEarly || this.neverCode !== null;
   }
 
   /** False when this answer contradicts an earlier one. */
@@ -61,6 +63,7 @@ export class Asks {
     this.triedFromMs = Math.min(this.triedFromMs, ask.askedAtMs);
     if (meaning !== 'done') this.triedToMs = Math.max(this.triedToMs, ask.answeredAtMs ?? Infinity);
     if (ask.outcome === 'unknown') this.unknown++;
+    this.wasTooEarly ||= ask.code === 'wrong_phase';
     if (meaning === 'done' || meaning === 'open') this.firstAskedMs = Math.min(this.firstAskedMs, ask.askedAtMs);
     if (meaning === 'never') {
       this.neverAtMs = Math.min(this.neverAtMs, ask.answeredAtMs!);

@@ -54,7 +54,7 @@ export class DatabaseClock {
       fromMs: Math.min(...near.map((pair) => pair.fromMs)),
       toMs: Math.max(...near.map((pair) => pair.toMs)),
     };
-    if (this.#steps.some((step) => step.fromMs <= spanned.toMs && step.toMs >= spanned.fromMs)) return null;
+    if (this.wasSet(spanned.fromMs, spanned.toMs)) return null;
     const driftMs = DRIFT * (spanned.toMs - spanned.fromMs);
     if (lowOf(near) > highOf(near) + driftMs) return null;
     // Had the clock been set in between, once, it would be one side's or the other's.
@@ -62,6 +62,11 @@ export class DatabaseClock {
       lowMs: Math.min(lowOf(before), lowOf(after)) - driftMs,
       highMs: Math.max(highOf(before), highOf(after)) + driftMs,
     };
+  }
+
+  /** Whether somebody set it between these monotonic times. */
+  wasSet(fromMs: number, toMs: number): boolean {
+    return this.#steps.some((step) => step.fromMs <= toMs && step.toMs >= fromMs);
   }
 
   /** Bounds for a moment, from whatever is nearest on either side, however far: wide where the clock was set. */

@@ -104,13 +104,21 @@ function judgeAsks(pass: HistoryPass, row: OfferRow, asks: Asks): void {
     if (asks.command !== 'confirm' && asks.isDone) {
       tally.judge('H2b', doneMs !== null, example('was acknowledged, and isn’t how the term ended'));
     }
-    const isNever = asks.neverCode !== null;
+    const isNever = asks.neverCode !== null && !isRevived(pass, asks);
     if (isNever && !asks.isDone)
       tally.judge('H3a', doneMs === null, example(`was refused (${asks.neverCode}), and was done`));
     tally.judge('H4a', !(isNever && asks.isDone), example(`was granted, and refused (${asks.neverCode})`));
   }
   if (asks.command === 'confirm') judgeConfirm(pass, row, asks, doneMs);
   if (doneMs !== null) countLostReply(pass, asks, doneMs);
+}
+
+/** A term that a clock which was ahead called over, and that lives again since the clock was put back: not promised. */
+function isRevived(pass: HistoryPass, asks: Asks): boolean {
+  const toMs = asks.isDone ? Math.max(asks.triedToMs, asks.doneAtMs) : asks.triedToMs;
+  if (asks.neverCode !== 'lease_expired' || !pass.clock.wasSet(asks.triedFromMs, toMs)) return false;
+  canJudge(pass, 'H4a', null);
+  return true;
 }
 
 function judgeConfirm(pass: HistoryPass, row: OfferRow, asks: Asks, doneMs: number | null): void {
