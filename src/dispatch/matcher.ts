@@ -123,7 +123,9 @@ export function startMatcher(deps: RoundDeps & { readonly log: Logger; readonly 
   /** Only a ride that is overdue by a poll is nobody's: others' rounds are left to them, as long as they are woken. */
   async function poll(overdueMs: number): Promise<void> {
     for (const { number } of await deps.regions.all()) {
-      if (beatOf(number).isRunning || beatOf(number).timer !== null) continue;
+      const { isRunning, dueAtMs } = beatOf(number);
+      // A round that is far away may be too late: rides become due sooner than they were, and by a clock that is set.
+      if (isRunning || dueAtMs - performance.now() <= POLL_MS) continue;
       if (await transitions.isRideOverdue(deps.sql, number, overdueMs)) schedule(number, 0);
     }
   }

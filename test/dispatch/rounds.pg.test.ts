@@ -116,6 +116,23 @@ test('with the queue gone every ride still comes to its end: by the poll alone',
   await matcher.stop();
 });
 
+test('a ride that is due sooner than it was is looked at, however far away the next round was', async () => {
+  await using city = await openCity(1, { roundIntervalMs: 0 });
+  await addRides(city.sql, city.region, 1);
+  await city.sql`update rides set queue_at = queue_at + interval '1 hour'`;
+  const { deps } = await rounds(city);
+  const matcher = startMatcher({ ...deps, log: silent, isQueueDown: () => false });
+  const roundsDone = async (): Promise<number> => (await deps.metrics.roundDuration.get()).values.at(-1)?.value ?? 0;
+  matcher.wake(city.region);
+  await vi.waitFor(async () => expect(await roundsDone()).toBeGreaterThan(0));
+  await city.sql`update rides set queue_at = clock_timestamp()`;
+  await vi.waitFor(
+    async () => expect(await city.sql`select from driver_state where status = 'leased'`).toHaveLength(1),
+    { timeout: 10_000, interval: 100 },
+  );
+  await matcher.stop();
+});
+
 test('a round that looks near first has the candidates of one that looks everywhere, and goes farther where it must', async () => {
   await using city = await openCity(0, { searchRadiusM: 6_000 });
   const random = createRandom('supply');

@@ -237,7 +237,9 @@ function judgeSweep(pass: HistoryPass, row: OfferRow): void {
   if (!isLapsed(row) || row.endedMs === null) return;
   const isOurs = isInRun(pass, row.grantedMs);
   const lapse = { fromMs: row.expiresMs, toMs: row.endedMs };
-  const isSteady = pass.steps.every((step) => step.toMs < lapse.fromMs || step.fromMs > lapse.toMs);
+  // Between two settings of which nobody asked anything the clock may have been anywhere: a time beyond the run's is from there.
+  const isElsewhere = pass.steps.length > 0 && isInRun(pass, row.endedMs) !== true;
+  const isSteady = !isElsewhere && pass.steps.every((step) => step.toMs < lapse.fromMs || step.fromMs > lapse.toMs);
   if (!canJudge(pass, 'H6b', isOurs === null || !isSteady ? null : isOurs) || isOurs !== true) return;
   const lateMs = uncoveredMs(lapse, pass.faults);
   const allowedMs = SWEEP_GRACE_MS + roundIntervalMsOf(pass);
