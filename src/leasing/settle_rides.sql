@@ -13,6 +13,8 @@ declare
   v_patience_from timestamptz;
 begin
   insert into presence_epochs (region, since) values (p_region, v_now) on conflict (region) do nothing;
+  -- Written by a clock that was ahead.
+  update presence_epochs set since = v_now where region = p_region and since > v_now;
   select since + make_interval(secs => p_recovery_ms / 1000.0) into v_patience_from
   from presence_epochs where region = p_region;
 

@@ -101,6 +101,20 @@ test('of the leases of the future only those that are named end', async () => {
   expect(await transitions.endTermsAhead(city.sql, city.region, [named.offerId])).toEqual([]);
 });
 
+test('nobody’s patience lasts because positions were lost at a time that is yet to come', async () => {
+  await using city = await openCity(0);
+  const [rideId] = await addRides(city.sql, city.region, 1, 1);
+  await city.sql`insert into presence_epochs values (${city.region}, clock_timestamp() + interval '1 hour')`;
+  const settle = (recoveryMs: number) =>
+    transitions.settleRides(city.sql, city.region, [{ rideId: rideId!, waitMs: 0, reason: 'nobody_near' }], {
+      offersMax: 1,
+      rescueMs: 0,
+      recoveryMs,
+    });
+  expect(await settle(60_000)).toMatchObject([{ given_up: false }]);
+  expect(await settle(0)).toMatchObject([{ given_up: true }]);
+});
+
 test('another region’s waits take no part of what a region’s look may bring forward', async () => {
   await using city = await openCity(0);
   const other = await addRegion(city.sql, 'paris');
