@@ -43,7 +43,7 @@ What isn't promised: a PostgreSQL replica that is promoted without having receiv
 an older backup, has lost what was acknowledged since; its fences are used by nobody else (shown by
 \`test/database/failover.pg.test.ts\`: below, the replica that takes over is synchronous). A database clock that is put back makes a term that nobody has touched since live again, until it is over by that clock; of what it wrote while it ran
 ahead, drivers' leases are over when the sweeper has known of them for as long as they may last, and rides that wait are due at its
-next look; but a ride's patience, an operator's hold and the wait at a pickup last until the clock has caught up, and a confirm that it refused
+next look; but an operator's hold and the wait at a pickup last until the clock has caught up, and a confirm that it refused
 as too late may be granted. An answer that was lost is to be
 asked for again, under the same token or key. A device may see an offer twice. Two machines, and a network between them, were
 not part of this: all of it ran on one, with a proxy on every line.

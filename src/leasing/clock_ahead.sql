@@ -41,15 +41,16 @@ begin
   from offers o where o.region = p_region and o.id = any(v_over);
 end $$;
 
--- Rides that are due later than any wait that a policy allows are due now, unless an operator holds them. Never waits.
--- Returns how many.
+-- Rides that are due later than any wait that a policy allows are due now, unless an operator holds them, and have no more
+-- patience than a new ride. Never waits. Returns how many.
 create or replace function bring_rides_forward(p_region smallint, p_wait_max_ms int, p_limit int)
 returns int language plpgsql as $$
 declare
   v_now timestamptz := clock_timestamp();
   v_moved int;
 begin
-  update rides r set queue_at = v_now, version = r.version + 1
+  update rides r set queue_at = v_now, version = r.version + 1, patience_until = least(r.patience_until,
+    v_now + make_interval(secs => policy_number(p_region, r.policy_version, 'patienceMs', 0) / 1000.0))
   from (select id from rides where region = p_region and queue_at > v_now + make_interval(secs => p_wait_max_ms / 1000.0)
     and coalesce(held_until <= v_now, true) order by queue_at limit p_limit for no key update skip locked) late
   where r.region = p_region and r.id = late.id;

@@ -55,6 +55,9 @@ test('a lease of the future ends when it has been known for as long as it may li
   expect(await city.offer(term.offerId)).toMatchObject({ status: 'expired' });
   expect(await city.offer(silentTerm.offerId)).toMatchObject({ status: 'undeliverable' });
   expect([await isDue(city, received!), await isDue(city, unheard!)]).toEqual([true, true]);
+  const [patience] =
+    await city.sql`select max(extract(epoch from patience_until - clock_timestamp()) * 1000)::float8 as ms from rides`;
+  expect(patience!['ms']).toBeLessThanOrEqual(defaultPolicy.patienceMs);
   expect(await transitions.termsAhead(city.sql, city.region, 10)).toEqual([]);
   // Its holder hears that it is over, and the driver serves another ride.
   const [late] = await transitions.confirmOffers(city.sql, city.region, [term], true);
