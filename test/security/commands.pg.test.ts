@@ -10,6 +10,7 @@ import { expect, test } from 'vitest';
 import { verify } from '../../src/verify/verify.ts';
 import {
   calmPolicy,
+  must,
   openDriver,
   openRegion,
   OPS,
@@ -329,6 +330,9 @@ test(
         await fc.asyncModelRun(() => ({ model: city, real: api }), turns);
         await expectAsModelled(api, city);
         accepted += city.offers.filter(({ status }) => status === 'accepted').length;
+        // Nobody matches them: left waiting, they would be more than a region takes.
+        for (const { id } of city.rides.filter(({ status }) => status === 'searching'))
+          await must(api.call('POST', `/v1/rides/${id}/cancel`, { ...OPS, body: { reasonCode: 'over' } }));
       }),
       {
         numRuns: Math.ceil(REQUESTS / COMMANDS_MAX),
