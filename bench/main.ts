@@ -174,7 +174,8 @@ async function growth(asked: Asked, { machine, say, signal }: Surroundings): Pro
     say,
     signal,
   });
-  const violations = figures.processes.reduce((sum, { verify }) => sum + verify.violations, 0);
+  const verified = [figures.past, ...figures.processes.map(({ verify }) => verify)];
+  const violations = verified.reduce((sum, each) => sum + each.violations, 0);
   return { figures, text: formatGrowth(figures), isSound: violations === 0 };
 }
 

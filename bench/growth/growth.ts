@@ -1,9 +1,9 @@
 /** The growth benchmark: what a ride costs with more processes, more drivers and a longer past. */
+import { connectDatabase, type Sql } from '../../src/database/connection.ts';
 import postgres from '../../src/database/postgres.ts';
 import { findHighestHeld } from '../city/search.ts';
-import { connectDatabase, type Sql } from '../../src/database/connection.ts';
-import { cpuSeconds } from '../cpu.ts';
 import { openCity, type RunFigures, tryRate } from '../city/trial.ts';
+import { cpuSeconds } from '../cpu.ts';
 import { cabrankCycle } from '../leases/cabrank.ts';
 import type { Session } from '../leases/contender.ts';
 import { type Member, startMember, startTogether, type Verified, verifyRecords } from '../member.ts';
@@ -117,14 +117,15 @@ async function measureSizes({
       cpuMsPerCycle: cpu.length === 0 ? null : spreadOf(cpu),
     };
   });
+  const past = await verifyPast(sites[0]!);
+  say(`  verify of ${history} past offers: ${past.verifySeconds} s, ${past.violations} violations`);
+  return { sizes: sizes.toSorted((a, b) => a.history - b.history), past };
+}
+
+async function verifyPast({ history, databaseUrl }: Site): Promise<Past> {
   const startedMs = performance.now();
-  const verified = await verifyRecords(sites[0]!.databaseUrl);
-  const verifySeconds = Math.round((performance.now() - startedMs) / 100) / 10;
-  say(`  verify of ${history} past offers: ${verifySeconds} s, ${JSON.stringify(verified)}`);
-  return {
-    sizes: sizes.toSorted((a, b) => a.history - b.history),
-    past: { offers: history, verifySeconds, ...verified },
-  };
+  const verified = await verifyRecords(databaseUrl);
+  return { offers: history, verifySeconds: Math.round((performance.now() - startedMs) / 100) / 10, ...verified };
 }
 
 async function openSite(open: AsyncDisposableStack, drivers: number, history: number): Promise<Site> {

@@ -8,6 +8,7 @@ import type { Sql } from '../database/connection.ts';
 import type { Leasing } from '../leasing/leasing.ts';
 import * as transitions from '../leasing/transitions.ts';
 import type { Logger } from '../ops/log.ts';
+import { lookEvery } from '../ops/look-every.ts';
 import type { Region, Regions } from '../regions.ts';
 import { endLeasesAhead, leasesAhead } from '../resource-leases/transitions.ts';
 
@@ -105,25 +106,9 @@ export class ClockAhead {
 /** Looks every few seconds; the returned function stops it and waits for the look under way. */
 export function startMendingClocks(deps: Deps): () => Promise<void> {
   const clockAhead = new ClockAhead(deps);
-  let look: Promise<void> = Promise.resolve();
-  let isStopped = false;
-  let timer: NodeJS.Timeout;
-  const lookIn = (ms: number): void => {
-    timer = setTimeout(() => {
-      look = clockAhead
-        .mend()
-        .catch((error: unknown) =>
-          deps.log.warn({ err: error }, 'a look for leases of a clock that was put back failed'),
-        )
-        .then(() => {
-          if (!isStopped) lookIn(EVERY_MS);
-        });
-    }, ms);
-  };
-  lookIn(EVERY_MS);
-  return async () => {
-    isStopped = true;
-    clearTimeout(timer);
-    await look;
-  };
+  return lookEvery(
+    EVERY_MS,
+    () => clockAhead.mend(),
+    (error) => deps.log.warn({ err: error }, 'a look for leases of a clock that was put back failed'),
+  );
 }

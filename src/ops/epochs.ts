@@ -4,6 +4,7 @@
  */
 import { isUnreachable, type Sql } from '../database/connection.ts';
 import type { Logger } from './log.ts';
+import { lookEvery } from './look-every.ts';
 import type { Metrics } from './metrics.ts';
 
 const LOOK_EVERY_MS = 5_000;
@@ -17,7 +18,6 @@ export interface EpochDeps {
 /** Starts watching; the returned function stops it and waits for the look under way. */
 export function watchEpochs({ sql, metrics, log }: EpochDeps): () => Promise<void> {
   let known: number | null = null;
-  let looking: Promise<void> | null = null;
 
   const look = async (): Promise<void> => {
     const [row] = await sql<{ epoch: number }[]>`select (fence_floor() >> 32)::int as epoch`;
@@ -30,17 +30,7 @@ export function watchEpochs({ sql, metrics, log }: EpochDeps): () => Promise<voi
       );
     known = epoch;
   };
-  const timer = setInterval(() => {
-    looking ??= look()
-      .catch((error: unknown) => {
-        if (!isUnreachable(error)) log.warn({ err: error }, 'the look at the database’s epoch failed');
-      })
-      .finally(() => {
-        looking = null;
-      });
-  }, LOOK_EVERY_MS);
-  return async () => {
-    clearInterval(timer);
-    await looking;
-  };
+  return lookEvery(LOOK_EVERY_MS, look, (error) => {
+    if (!isUnreachable(error)) log.warn({ err: error }, 'the look at the database’s epoch failed');
+  });
 }
