@@ -1,4 +1,4 @@
-/** What is broken: the service's processes, one role each, its database, Redis if asked for, and a proxy on every line. */
+/** What is broken: the service's processes, mostly one role each, its database, Redis if asked for, and a proxy on every line. */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
@@ -237,9 +237,11 @@ export class Arena implements AsyncDisposable {
     if (this.#needs.redis === true) await this.#openRedis();
     await this.#migrate();
     this.#watchDatabase();
+    // A matcher beside the API leases what is requested there in the transaction that makes it.
+    const isMatched = this.#random.fork('a matcher beside the API').chance(0.5);
     for (const role of ROLES)
       for (let i = 1; i <= (SEVERAL.has(role) ? this.#needs.ofEach : 1); i++)
-        await this.#addProcess(role, `${role} ${i}`);
+        await this.#addProcess(role, `${role} ${i}`, role === 'api' && isMatched ? ['matcher'] : []);
     // The first brings the queue's tables up to date; the others find them.
     const [first, ...others] = this.processes;
     await first!.start();
@@ -252,7 +254,7 @@ export class Arena implements AsyncDisposable {
       await this.#addLink(link, this.#balance(role));
   }
 
-  async #addProcess(role: Role, name: string): Promise<void> {
+  async #addProcess(role: Role, name: string, besides: readonly Role[]): Promise<void> {
     const postgres = await this.#addLink(`${role}→postgres`, () => [{ host: '127.0.0.1', port: this.#databasePort }]);
     const databaseUrl = new URL(this.databaseUrl);
     databaseUrl.port = `${postgres.port}`;
@@ -268,6 +270,7 @@ export class Arena implements AsyncDisposable {
     const process = new ServiceProcess({
       name,
       role,
+      besides,
       env,
       logFile: join(this.folder, `${name.replace(' ', '-')}.log`),
       ended: (what) => this.ended.push(what),

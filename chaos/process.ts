@@ -14,6 +14,8 @@ export interface ProcessPlan {
   /** `api 1`: shown to people, and part of its log's name. */
   readonly name: string;
   readonly role: string;
+  /** What it does as well; a fault of the role `role` is one of these too. */
+  readonly besides: readonly string[];
   readonly env: Readonly<Record<string, string>>;
   /** Appended to over all its lives. */
   readonly logFile: string;
@@ -39,10 +41,10 @@ export class ServiceProcess implements AsyncDisposable {
 
   /** Until it says that it is ready. */
   async start(): Promise<void> {
-    const { role, env, logFile } = this.#plan;
+    const { role, besides, env, logFile } = this.#plan;
     const log = openSync(logFile, 'a');
     // Of its own process group: a Ctrl-C at the terminal is ours to pass on, in order.
-    const child = fork(CABRANK, ['serve', '--roles', role], {
+    const child = fork(CABRANK, ['serve', '--roles', [role, ...besides].join()], {
       env: { ...process.env, LOG_LEVEL: 'warn', PORT: '0', ...env },
       stdio: ['ignore', log, log, 'ipc'],
       detached: true,

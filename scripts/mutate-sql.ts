@@ -26,6 +26,7 @@ npm run mutants [-- TEXT]   drops the conditions of src/leasing/*.sql one by one
 const root = fileURLToPath(new URL('..', import.meta.url));
 const FILES = [
   'lease_drivers',
+  'request_rides',
   'judge_terms',
   'confirm_offers',
   'return_offers',
@@ -83,6 +84,7 @@ const excuseOf = (mutant: Mutant): Excuse | undefined =>
 /** What a file's tests are called, to be run before the others. */
 const NAMES: Readonly<Record<string, string>> = {
   'lease_drivers.sql': 'lease|pair|set|clock',
+  'request_rides.sql': 'request',
   'judge_terms.sql': 'confirm|received|receipt|clock|old search',
   'confirm_offers.sql': 'confirm|accept',
   'return_offers.sql': 'decline|release',

@@ -74,6 +74,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
   const leasing = createLeasing(database, metrics, {
     tell: (_region, notices) => fanout.tell(notices),
     wake: wakeups.wake,
+    pair: async (region, rides) => parts.matcher?.pair(region, rides) ?? null,
   });
   const queueFailed = complain('the queue for leases failed');
   const resourceLeases = new DatabaseLeases({

@@ -4,8 +4,11 @@
  */
 import type { Logger } from '../ops/log.ts';
 import type { Region } from '../regions.ts';
+import type { Paired } from '../leasing/leasing.ts';
 import * as transitions from '../leasing/transitions.ts';
+import type { NewRide } from '../leasing/transitions.ts';
 import { MatcherCrash } from './faults.ts';
+import { pairRequests } from './request-round.ts';
 import { runRound, type RoundDeps } from './round.ts';
 
 /** The poll that keeps rides moving when no wake-up arrives; quicker while the queue is known to be down. */
@@ -32,6 +35,8 @@ interface Beat {
 
 export interface Matcher {
   readonly wake: (region: number) => void;
+  /** Pairs rides that are being requested, where a round of theirs could start now; null: they are the next round's. */
+  readonly pair: (region: number, rides: readonly NewRide[]) => Promise<Paired | null>;
   /** Stops taking rounds and waits for those under way. */
   readonly stop: () => Promise<void>;
 }
@@ -144,8 +149,22 @@ export function startMatcher(deps: RoundDeps & { readonly log: Logger; readonly 
   };
   pollIn(POLL_MS);
 
+  /** It is a round as well: the next one has its interval from here on. */
+  async function pair(number: number, rides: readonly NewRide[]): Promise<Paired | null> {
+    const region = await deps.regions.byNumber(number);
+    const beat = beatOf(number);
+    const nowMs = performance.now();
+    if (isStopped || region === null || nowMs < beat.startedAtMs + region.policy.roundIntervalMs) return null;
+    if (region.policy.roundIntervalMs > 0) {
+      if (beat.isRunning) return null;
+      beat.startedAtMs = nowMs;
+    }
+    return pairRequests(deps, region, rides);
+  }
+
   return {
     wake: (number) => void wake(number),
+    pair,
     stop: async () => {
       isStopped = true;
       clearTimeout(pollTimer);

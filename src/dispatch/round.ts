@@ -16,7 +16,7 @@ import { openPlaces, parallelOffers, retryWaitMs, searchRadiusM } from '../../do
 import { greatCircleTravelTime } from '../../domain/travel-time.ts';
 import type { Policy } from '../../domain/policy.ts';
 import type { Sql } from '../database/connection.ts';
-import type { Leasing } from '../leasing/leasing.ts';
+import type { Leasing, OfferOutcome } from '../leasing/leasing.ts';
 import * as transitions from '../leasing/transitions.ts';
 import type { Metrics } from '../ops/metrics.ts';
 import type { Region, Regions } from '../regions.ts';
@@ -62,10 +62,7 @@ export async function runRound(deps: RoundDeps, region: Region): Promise<RoundOu
   );
   if (due.length === 0) return { looked: 0, offered: 0, givenUp: 0, nextInMs };
   const { pairings, nobody } = await findPairings(deps, region, due);
-  await deps.faults.beforeLease(region.policy.deliveryTtlMs);
   const leased = await leasePairings(deps, region, due, pairings);
-  if (leased.contested.size > 0) deps.supply.forget(region);
-  else deps.supply.taken(region, new Set(pairings.map(({ driverId }) => driverId)));
   const lifted = await lift(deps, region, due, nobody);
   const left = due.filter(
     ({ ride: { ride_id: id }, waiting }) =>
@@ -145,18 +142,35 @@ async function findPairings(
 
 /** Leases what was paired, under the terms of each ride: how many offers each got. Contested: somebody else was quicker. */
 async function leasePairings(
-  { leasing, faults }: RoundDeps,
+  deps: RoundDeps,
   region: Region,
   due: readonly Due[],
   pairings: readonly Pairing[],
 ): Promise<{ granted: Map<string, number>; contested: Set<string> }> {
+  const taken = deps.supply.take(region, pairings);
+  const outcomes = await leaseTaken(deps, region, due, taken).finally(() => deps.supply.asked(region, taken));
+  const refused = outcomes.filter((outcome) => 'refused' in outcome);
+  if (refused.length > 0) deps.supply.forget(region);
+  const granted = new Map<string, number>();
+  for (const outcome of outcomes)
+    if (!('refused' in outcome)) granted.set(outcome.rideId, (granted.get(outcome.rideId) ?? 0) + 1);
+  const untaken = pairings.filter((pairing) => !taken.includes(pairing));
+  return { granted, contested: new Set([...untaken, ...refused].map(({ rideId }) => rideId)) };
+}
+
+async function leaseTaken(
+  { leasing, faults }: RoundDeps,
+  region: Region,
+  due: readonly Due[],
+  pairings: readonly Pairing[],
+): Promise<OfferOutcome[]> {
+  await faults.beforeLease(region.policy.deliveryTtlMs);
   const byRide = new Map(due.map((one) => [one.ride.ride_id, one]));
   const byTerms = Map.groupBy(pairings, ({ rideId }) => {
     const { ride, policy } = byRide.get(rideId)!;
     return `${ride.policy_version} ${policy.parallelOffers}`;
   });
-  const contested = new Set<string>();
-  const granted = new Map<string, number>();
+  const outcomes: OfferOutcome[] = [];
   for (const set of byTerms.values()) {
     const { policy, ride } = byRide.get(set[0]!.rideId)!;
     const terms = { ...policy, policyVersion: ride.policy_version };
@@ -165,16 +179,13 @@ async function leasePairings(
       const { pickup, dropoff } = waiting;
       return { rideId, driverId, pickupEtaS, pickup, dropoff, seenExclusions: exclusions.length };
     });
-    const outcomes =
-      policy.asking === 'assign'
+    outcomes.push(
+      ...(policy.asking === 'assign'
         ? await leasing.assign(region.number, asks, terms)
-        : await leasing.offer(region.number, asks, terms, faults.beforeTelling);
-    for (const outcome of outcomes) {
-      if ('refused' in outcome) contested.add(outcome.rideId);
-      else granted.set(outcome.rideId, (granted.get(outcome.rideId) ?? 0) + 1);
-    }
+        : await leasing.offer(region.number, asks, terms, faults.beforeTelling)),
+    );
   }
-  return { granted, contested };
+  return outcomes;
 }
 
 /** Rides whom only lapsed offers keep from the drivers near them may ask those again; which. */

@@ -6,7 +6,7 @@
  */
 import type { DriverProfile } from '../../domain/eligibility.ts';
 import { CELL_AREA_M2 } from '../../domain/geo.ts';
-import { haveCandidates, type MatchingContext, type WaitingRide } from '../../domain/matching.ts';
+import { haveCandidates, type MatchingContext, type Pairing, type WaitingRide } from '../../domain/matching.ts';
 import type { Sql } from '../database/connection.ts';
 import * as transitions from '../leasing/transitions.ts';
 import type { Region } from '../regions.ts';
@@ -20,6 +20,8 @@ const FIRST_LOOK = 3;
  * round it was a quarter of the database's time.
  */
 const TRUSTED_MS = 250;
+/** No read takes longer that anybody waits for. */
+const ASKED_MS = 10_000;
 
 export interface Seen {
   readonly drivers: readonly DriverProfile[];
@@ -39,6 +41,8 @@ export class Supply {
   /** Available drivers of a region for each square metre, as seen last. */
   readonly #densities = new Map<number, number>();
   readonly #views = new Map<number, View>();
+  /** Drivers whom a round here asked for lately, and when it had its answer: what was read before says nothing of them. */
+  readonly #asked = new Map<number, Map<string, number>>();
 
   constructor(sql: Sql, nowMs: () => number = () => performance.now()) {
     this.#sql = sql;
@@ -48,9 +52,10 @@ export class Supply {
   /** Everybody available within the rides' search radius, read now. */
   async all(region: Region, rides: readonly WaitingRide[]): Promise<Seen> {
     const cells = cellsAround(rides);
+    const readAtMs = this.#nowMs();
     const drivers = await this.#read(region, cells);
     this.#learn(region, drivers.length, cells?.length ?? 0);
-    return { drivers, isAll: true };
+    return { drivers: this.#unasked(region, drivers, readAtMs), isAll: true };
   }
 
   /** At least every ride's candidates, of those who were available lately. */
@@ -60,13 +65,17 @@ export class Supply {
     if (!rides.some(({ searchRadiusM }) => radiusM < searchRadiusM)) return this.all(region, rides);
     const near = rides.map((ride) => ({ ...ride, searchRadiusM: Math.min(ride.searchRadiusM, radiusM) }));
     const cells = cellsAround(near);
-    const drivers = cells === null ? await this.#read(region, null) : await this.#lately(region, cells);
+    const readAtMs = this.#nowMs();
+    const read =
+      cells === null ? { drivers: await this.#read(region, null), readAtMs } : await this.#lately(region, cells);
+    const drivers = this.#unasked(region, read.drivers, read.readAtMs);
     const have = haveCandidates(near, drivers, context);
     const short = rides.filter((ride) => ride.searchRadiusM > radiusM && !have.has(ride.rideId));
     if (short.length === 0) return { drivers, isAll: false };
     const farther = await this.#read(region, cellsAround(short));
-    const known = new Set(drivers.map(({ driverId }) => driverId));
-    return { drivers: [...drivers, ...farther.filter(({ driverId }) => !known.has(driverId))], isAll: false };
+    const known = new Set(read.drivers.map(({ driverId }) => driverId));
+    const all = [...read.drivers, ...farther.filter(({ driverId }) => !known.has(driverId))];
+    return { drivers: this.#unasked(region, all, read.readAtMs), isAll: false };
   }
 
   /** Drivers were read who are somebody else's by now: the next round looks for itself. */
@@ -74,23 +83,39 @@ export class Supply {
     this.#views.delete(region.number);
   }
 
-  /** They were asked: the next rounds needn't try. */
-  taken(region: Region, driverIds: ReadonlySet<string>): void {
-    const view = this.#views.get(region.number);
-    for (const [cell, drivers] of view?.cells ?? []) {
-      if (drivers.some(({ driverId }) => driverIds.has(driverId)))
-        view!.cells.set(
-          cell,
-          drivers.filter(({ driverId }) => !driverIds.has(driverId)),
-        );
-    }
+  /** Whom a round may ask for: nobody else here is asking for them. They are its own until `asked`. */
+  take(region: Region, pairings: readonly Pairing[]): Pairing[] {
+    const asked = this.#askedIn(region);
+    const free = pairings.filter(({ driverId }) => asked.get(driverId) !== Infinity);
+    for (const { driverId } of free) asked.set(driverId, Infinity);
+    return free;
   }
 
-  async #lately(region: Region, cells: readonly number[]): Promise<DriverProfile[]> {
+  /** The database has answered, or failed. */
+  asked(region: Region, pairings: readonly Pairing[]): void {
+    const asked = this.#askedIn(region);
+    for (const { driverId } of pairings) asked.set(driverId, this.#nowMs());
+  }
+
+  #askedIn({ number }: Region): Map<string, number> {
+    let asked = this.#asked.get(number);
+    if (asked === undefined) this.#asked.set(number, (asked = new Map()));
+    return asked;
+  }
+
+  #unasked<Driver extends DriverProfile>(region: Region, drivers: readonly Driver[], readAtMs: number): Driver[] {
+    const asked = this.#askedIn(region);
+    return drivers.filter(({ driverId }) => (asked.get(driverId) ?? -Infinity) < readAtMs);
+  }
+
+  async #lately(region: Region, cells: readonly number[]): Promise<{ drivers: DriverProfile[]; readAtMs: number }> {
+    const nowMs = this.#nowMs();
     let view = this.#views.get(region.number);
-    if (view === undefined || this.#nowMs() - view.readAtMs >= TRUSTED_MS) {
-      view = { readAtMs: this.#nowMs(), cells: new Map() };
+    if (view === undefined || nowMs - view.readAtMs >= TRUSTED_MS) {
+      view = { readAtMs: nowMs, cells: new Map() };
       this.#views.set(region.number, view);
+      const asked = this.#askedIn(region);
+      for (const [driverId, atMs] of asked) if (atMs < nowMs - ASKED_MS) asked.delete(driverId);
     }
     const { cells: known } = view;
     const unknown = cells.filter((cell) => !known.has(cell));
@@ -99,7 +124,7 @@ export class Supply {
       for (const cell of unknown) known.set(cell, read.get(cell) ?? []);
       this.#learn(region, [...known.values()].flat().length, known.size);
     }
-    return cells.flatMap((cell) => known.get(cell)!);
+    return { drivers: cells.flatMap((cell) => known.get(cell)!), readAtMs: view.readAtMs };
   }
 
   #read({ number, policy }: Region, cells: readonly number[] | null): Promise<transitions.SeenDriver[]> {

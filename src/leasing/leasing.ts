@@ -3,6 +3,7 @@
  * follows from each (drivers told, matchers woken, outcomes counted) done once, after its commit.
  */
 import type { Point } from '../../domain/geo.ts';
+import type { Pairing } from '../../domain/matching.ts';
 import type { RefusalCode } from '../../domain/refusals.ts';
 import type { Database } from '../database/connection.ts';
 import type { DriverNotice, OfferMessage } from '../gateway/notices.ts';
@@ -17,6 +18,16 @@ export interface Effects {
   readonly tell: (region: number, notices: DriverNotice[]) => void;
   /** A round of this region may now find something to do. May be lost as well. */
   readonly wake: (region: number) => void;
+  /** Drivers for rides that are being requested, if a matcher here may look for them now; absent: there is none. */
+  readonly pair?: (region: number, rides: readonly transitions.NewRide[]) => Promise<Paired | null>;
+}
+
+export interface Paired {
+  /** By the ride. */
+  readonly pairs: ReadonlyMap<string, Pairing>;
+  readonly termsOf: (policyVersion: number) => transitions.LeaseTerms;
+  /** To be called once they were asked for. Contested: some of them are somebody else's by now. */
+  readonly done: (isContested: boolean) => void;
 }
 
 /** A pair that a round, or a fleet's own matcher, wants leased. */
@@ -82,12 +93,57 @@ export function createLeasing({ hot }: Pick<Database, 'hot'>, metrics: Metrics, 
     'request',
     () => null,
     async (region, rides: transitions.NewRide[]) =>
-      (await transitions.createRides(hot, region, rides)).map((answer) => ({
+      (await requestSet(region, rides)).map((answer) => ({
         ...answer,
         applied: answer.refused === null && !answer.replayed,
       })),
-    effects.wake,
+    (region, applied) => {
+      if (!applied.every(({ answer }) => answer.isServed)) effects.wake(region);
+    },
   );
+
+  /** `isServed`: it has its offers, and no round need look at it. */
+  async function requestSet(
+    region: number,
+    rides: readonly transitions.NewRide[],
+  ): Promise<(transitions.CreatedRide & { readonly isServed: boolean })[]> {
+    const paired = await effects.pair?.(region, rides).catch(() => null);
+    if (paired && paired.pairs.size > 0) return requestPaired(region, rides, paired);
+    return (await transitions.createRides(hot, region, rides)).map((ride) => ({ ...ride, isServed: false }));
+  }
+
+  /** Makes the rides, and leases the drivers who were found for them; tells those. */
+  async function requestPaired(
+    region: number,
+    rides: readonly transitions.NewRide[],
+    { pairs, termsOf, done }: Paired,
+  ) {
+    const made = rides.map((ride) => {
+      const pair = pairs.get(ride.rideId);
+      const terms = termsOf(ride.policyVersion);
+      return { ride, lease: pair && { ...pair, offerId: newId(region), leaseToken: newLeaseToken(), terms } };
+    });
+    let answers: readonly transitions.RequestedRide[] = [];
+    try {
+      answers = await transitions.requestRides(hot, region, made);
+    } finally {
+      // Whose driver a failed set's are isn't known.
+      done(answers.length === 0 || answers.some(({ lease_refused: refused }) => refused !== null));
+    }
+    metrics.setSize.observe({ transition: 'lease' }, pairs.size);
+    const offers: DriverNotice[] = [];
+    const requested = made.map(({ ride: { rideId, pickup, dropoff }, lease }, i) => {
+      const { lease_refused, fence, first_offer_after_ms, ...created } = answers[i]!;
+      if (lease_refused !== null || fence !== null) metrics.countTransition('lease', lease_refused ?? 'applied');
+      if (fence === null) return { ...created, isServed: false };
+      metrics.requestToOffer.observe(first_offer_after_ms! / 1000);
+      const { terms, ...offer } = lease!;
+      offers.push(offerNotice({ ...offer, rideId, pickup, dropoff, fence, expiresInMs: terms.decisionTtlMs }));
+      return { ...created, isServed: terms.parallelOffers === 1 };
+    });
+    effects.tell(region, offers);
+    return requested;
+  }
 
   const admission = new Admission(hot);
   /** Rejects with OverloadedError while the region's rides wait too long already. */

@@ -41,7 +41,42 @@ export interface CreatedRide {
 }
 
 export async function createRides(sql: Sql, region: number, rides: readonly NewRide[]): Promise<CreatedRide[]> {
-  return sql<CreatedRide[]>`select refused, replayed, ride_id, requested_at from create_rides(${region}::smallint,
+  return sql<CreatedRide[]>`select refused, replayed, ride_id, requested_at
+    from create_rides(${region}::smallint, ${columnsOf(sql, rides)}) order by ord`;
+}
+
+/** A driver found for a ride that isn't made yet. */
+export interface PairedRide {
+  readonly ride: NewRide;
+  readonly lease: (Omit<LeaseAsk, 'seenExclusions'> & { readonly terms: LeaseTerms }) | undefined;
+}
+
+export interface RequestedRide extends CreatedRide {
+  /** Why the driver who was found isn't asked. */
+  readonly lease_refused: RefusalOf<'lease'> | null;
+  /** Of the lease; null: none was granted. */
+  readonly fence: number | null;
+  readonly first_offer_after_ms: number | null;
+}
+
+/** Makes rides, and leases at once the drivers who were found for them. */
+export async function requestRides(sql: Sql, region: number, paired: readonly PairedRide[]): Promise<RequestedRide[]> {
+  const leases = paired.map(({ lease }) => lease);
+  return sql<RequestedRide[]>`
+    select refused, replayed, ride_id, requested_at, lease_refused, fence::float8, first_offer_after_ms
+    from request_rides(${region}::smallint, ${columnsOf(
+      sql,
+      paired.map(({ ride }) => ride),
+    )},
+    ${leases.map((l) => l?.driverId ?? null)}::text[], ${leases.map((l) => l?.offerId ?? null)}::uuid[],
+    ${leases.map((l) => l?.leaseToken ?? null)}::text[], ${leases.map((l) => l?.pickupEtaS ?? null)}::real[],
+    ${leases.map((l) => l?.terms.parallelOffers ?? null)}::int[], ${leases.map((l) => l?.terms.offersMax ?? null)}::int[],
+    ${leases.map((l) => l?.terms.deliveryTtlMs ?? null)}::int[],
+    ${leases.map((l) => l?.terms.decisionTtlMs ?? null)}::int[],
+    ${leases.map((l) => l?.terms.maxLifetimeMs ?? null)}::int[]) order by ord`;
+}
+
+const columnsOf = (sql: Sql, rides: readonly NewRide[]) => sql`
     ${rides.map((r) => r.rideId)}::uuid[], ${rides.map((r) => r.riderId)}::text[],
     ${rides.map((r) => r.vehicleClass)}::text[], ${rides.map((r) => r.seats)}::smallint[],
     ${rides.map((r) => r.attributes.join(','))}::text[], ${rides.map((r) => String(r.acceptsLowerClass))}::text[],
@@ -50,8 +85,7 @@ export async function createRides(sql: Sql, region: number, rides: readonly NewR
     ${rides.map((r) => r.idempotency?.subject ?? null)}::text[],
     ${rides.map((r) => r.idempotency?.key ?? null)}::text[],
     ${rides.map((r) => r.idempotency?.requestHash.toString('hex') ?? null)}::text[],
-    ${rides.map((r) => r.policyVersion)}::int[], ${rides.map((r) => r.patienceMs)}::int[]) order by ord`;
-}
+    ${rides.map((r) => r.policyVersion)}::int[], ${rides.map((r) => r.patienceMs)}::int[]`;
 
 export interface LeaseAsk {
   readonly rideId: string;

@@ -1,5 +1,6 @@
 /** Match rounds with nothing around them: no queue, no sweeper, no gateway. */
 import { expect, test, vi } from 'vitest';
+import type { DriverProfile } from '../../domain/eligibility.ts';
 import { cellOf, offsetPoint, type Point } from '../../domain/geo.ts';
 import { matchings, type WaitingRide } from '../../domain/matching.ts';
 import { createRandom } from '../../domain/random.ts';
@@ -174,15 +175,22 @@ test('for a moment rounds know the drivers whom they read, except those they ask
   let nowMs = 0;
   const supply = new Supply(city.sql, () => nowMs);
   const ride = waitingRide('ride', CENTER);
-  const nearest = async (): Promise<string | undefined> =>
-    matchings.nearest([ride], (await supply.nearest(region, [ride], context)).drivers, context)[0]?.driverId;
+  const nearestOf = (drivers: readonly DriverProfile[]): string | undefined =>
+    matchings.nearest([ride], drivers, context)[0]?.driverId;
+  const nearest = async () => nearestOf((await supply.nearest(region, [ride], context)).drivers);
   await supply.all(region, [ride]);
   expect(await nearest()).toBe('d0');
 
   await city.sql`update driver_state set status = 'offline' where driver_id = 'd0'`;
   nowMs += 249;
   expect(await nearest()).toBe('d0');
-  supply.taken(region, new Set(['d0', 'd1']));
+  const pairs = ['d0', 'd1'].map((driverId) => ({ rideId: 'ride', driverId, pickupEtaS: 1 }));
+  expect(supply.take(region, pairs)).toEqual(pairs);
+  // Two rounds of a process may have read the same; only one of them asks.
+  expect(supply.take(region, pairs)).toEqual([]);
+  expect(await nearest()).toBe('d2');
+  expect(nearestOf((await supply.all(region, [ride])).drivers)).toBe('d2');
+  supply.asked(region, pairs);
   expect(await nearest()).toBe('d2');
   // By then nobody has to say so.
   nowMs += 1;

@@ -155,6 +155,19 @@ async function runTransitions(bench: Bench): Promise<void> {
       pickupEtaS: 60,
     }));
 
+  const paired = Array.from({ length: 3 }, (_, i) => {
+    const ride = newRide(region, { idempotency: idempotency(`${newId(region)}-${i}`) });
+    return { ride, lease: { ...asksOf([ride.rideId])[0]!, driverId: `d${i + 1}`, terms: leaseTerms } };
+  });
+  await hot('requestRides', () => t.requestRides(sql, region, paired));
+  await t.returnOffers(
+    sql,
+    region,
+    paired.map(({ lease }) => ({ ...lease, reason: 'test' })),
+    'declined',
+    false,
+  );
+
   const rides = await request(3);
   const terms = asksOf(rides);
   await hot('leaseDrivers', () => t.leaseDrivers(sql, region, terms, leaseTerms, false));

@@ -1,5 +1,6 @@
 /** Each condition of the transitions, shown by the command that it refuses, and that nothing changed. */
 import { describe, expect, test } from 'vitest';
+import { connectDatabase } from '../../src/database/connection.ts';
 import { newId, newLeaseToken } from '../../src/leasing/ids.ts';
 import * as t from '../../src/leasing/transitions.ts';
 import {
@@ -10,6 +11,7 @@ import {
   lease,
   leaseTerms,
   moveExpiry,
+  newRide,
   openCity,
   type City,
   type Term,
@@ -659,5 +661,70 @@ describe('a request', () => {
     await sql`update idempotency_keys set created_at = created_at - interval '25 hours'`;
     expect(await t.createRides(sql, region, [make('a', 'z')])).toMatchObject([{ refused: null, replayed: false }]);
     expect(await t.dropOldKeys(sql, region, 10)).toBe(1);
+  });
+
+  test('requested with a driver it is leased, if it is new and the driver may have it; without one nobody is asked', async () => {
+    await using city = await openCity(4);
+    const { sql, region } = city;
+    const [taken] = await addRides(sql, region, 1);
+    await lease(sql, region, taken!, 'd4');
+    const withDriver = (driverId: string, ride: Partial<t.NewRide> = {}, terms = leaseTerms): t.PairedRide => {
+      const made = newRide(region, { policyVersion: terms.policyVersion, ...ride });
+      return { ride: made, lease: { ...askFor(region, made.rideId, driverId), terms } };
+    };
+    const idempotency = { subject: 'rider:1', key: 'a', requestHash: Buffer.from('x') };
+    const paired = [
+      withDriver('d4'),
+      withDriver('d2', {}, { ...leaseTerms, policyVersion: 2, decisionTtlMs: 7_000 }),
+      { ride: newRide(region), lease: undefined },
+      withDriver('d1', { idempotency }),
+      withDriver('d3', { idempotency }),
+    ];
+    const none = { lease_refused: null, fence: null, first_offer_after_ms: null };
+    const granted = { lease_refused: null, fence: 1, first_offer_after_ms: 0 };
+    const late = expect.any(Number) as number;
+    expect(await t.requestRides(sql, region, paired)).toMatchObject([
+      { refused: null, replayed: false, ...none, lease_refused: 'driver_unavailable' },
+      { refused: null, replayed: false, ...granted, first_offer_after_ms: late },
+      { refused: null, replayed: false, ...none },
+      { refused: null, replayed: false, ...granted, first_offer_after_ms: late },
+      { refused: null, replayed: true, ride_id: paired[3]!.ride.rideId, ...none },
+    ]);
+    const again = [
+      withDriver('d3', { idempotency }),
+      withDriver('d3', { idempotency: { ...idempotency, requestHash: Buffer.from('y') } }),
+    ];
+    expect(await t.requestRides(sql, region, again)).toMatchObject([
+      { refused: null, replayed: true, ...none },
+      { refused: 'idempotency_key_reused', ...none },
+    ]);
+    expect(
+      await sql`select ride_id, driver_id, policy_version, decision_ttl_ms from offers where driver_id <> 'd4' order by driver_id`,
+    ).toEqual([
+      {
+        ride_id: paired[3]!.ride.rideId,
+        driver_id: 'd1',
+        policy_version: 1,
+        decision_ttl_ms: leaseTerms.decisionTtlMs,
+      },
+      { ride_id: paired[1]!.ride.rideId, driver_id: 'd2', policy_version: 2, decision_ttl_ms: 7_000 },
+    ]);
+    expect(
+      await sql`select from rides where queue_at is not null and id = any(${[0, 2].map((n) => paired[n]!.ride.rideId)})`,
+    ).toHaveLength(2);
+  });
+
+  test('requested with a driver whom somebody holds it is made at once, and waits for a round', async () => {
+    await using city = await openCity(1);
+    await using holder = connectDatabase(city.url, { hotConnections: 1 });
+    await holder.hot.begin(async (held) => {
+      await held`select from driver_state where driver_id = 'd1' for update`;
+      const ride = newRide(city.region);
+      const lease = { ...askFor(city.region, ride.rideId, 'd1'), terms: leaseTerms };
+      expect(await t.requestRides(city.sql, city.region, [{ ride, lease }])).toMatchObject([
+        { refused: null, lease_refused: 'busy', fence: null },
+      ]);
+    });
+    expect(await city.sql`select from rides where queue_at is not null`).toHaveLength(1);
   });
 });
