@@ -35,8 +35,12 @@ export interface Fanout extends AsyncDisposable {
 
 /** Ten thousand drivers who come back at once are announced together, and not with a statement each. */
 const ANNOUNCED_TOGETHER_MS = 20;
-/** 8,000 bytes are the most that PostgreSQL carries in one notification. */
+/**
+ * 8,000 bytes are the most that PostgreSQL carries in one notification. What is longer is written to a table, told of, and
+ * read back by every process: three statements, one of them durable.
+ */
 const ANNOUNCED_TOGETHER_MAX = 40;
+const TOLD_TOGETHER_MAX = 16;
 
 const SERVER_OPTIONS = {
   serveClient: false,
@@ -82,7 +86,8 @@ export async function openFanout(kind: FanoutKind, onError: (error: Error) => vo
     tell: (notices) => {
       if (notices.length === 0) return;
       const forOthers = handlers.notices(notices);
-      if (forOthers.length > 0) toOthers('notices', forOthers);
+      for (let i = 0; i < forOthers.length; i += TOLD_TOGETHER_MAX)
+        toOthers('notices', forOthers.slice(i, i + TOLD_TOGETHER_MAX));
     },
     announce: (connected) => {
       handlers.connected(connected);

@@ -5,6 +5,7 @@ import { ROLES } from '../../src/config.ts';
 import { RiderClient } from '../../src/client/rider-client.ts';
 import { openFanout } from '../../src/gateway/fanout.ts';
 import type { OfferMessage } from '../../src/gateway/notices.ts';
+import { newId, newLeaseToken } from '../../src/leasing/ids.ts';
 import { verify } from '../../src/verify/verify.ts';
 import { withConnection } from '../support/database.ts';
 import { CITY, openCity, startTestService, type TestService } from '../support/service.ts';
@@ -199,6 +200,32 @@ test('a late notice of a term that was over before the driver connected isn’t 
   ]);
   await vi.waitFor(() => expect(second.withdrawn).toHaveLength(1), DEADLINE);
   expect(second.pushes).toEqual([]);
+});
+
+test('a hundred offers made at once come as notifications: nothing is written to tell of them', async () => {
+  await using service = await startTestService({ processes: [ROLES, ['sweeper']] });
+  await openCity(service, ['d1']);
+  await using elsewhere = await openFanout({ kind: 'postgres', databaseUrl: service.databaseUrl }, () => {});
+  using device = await openDevice(service, 'd1', () => true);
+  const place = { lat: -52.123456789012345, lng: -113.123456789012345 };
+  const data = (n: number): OfferMessage => ({
+    offerId: newId(n + 1),
+    rideId: newId(n + 1),
+    leaseToken: newLeaseToken(),
+    fence: Number.MAX_SAFE_INTEGER,
+    expiresInMs: 15_000,
+    pickup: place,
+    dropoff: place,
+    pickupEtaS: 1234.567890123456,
+  });
+  elsewhere.tell([
+    ...Array.from({ length: 99 }, (_, n) => ({ driverId: 'd'.repeat(64), event: 'offer' as const, data: data(n) })),
+    { driverId: 'd1', event: 'offer:withdrawn', data: { offerId: 'the last', reason: 'expired' } },
+  ]);
+  await vi.waitFor(() => expect(device.withdrawn).toHaveLength(1), DEADLINE);
+  await withConnection(service.databaseUrl, async (sql) =>
+    expect(await sql`select from socket_io_attachments`).toHaveLength(0),
+  );
 });
 
 test('a driver who connects is told its state before anything else, whatever happened while it was read', async () => {
