@@ -18,7 +18,8 @@ import { Turns } from './turns.ts';
  * push retry, and no more often than this, nor less.
  */
 const LOOK_EVERY_MS = { least: 50, most: 1_000 };
-const TOUCH_EVERY_MS = 500;
+/** The same for silent drivers of whom it is time to say that they are there: a sixth of the shortest grace. */
+const TOUCH_EVERY_MS = { least: 50, most: 2_000 };
 const UNDELIVERED_MAX = 1_000;
 const SOCKETS_MAX = 100_000;
 /** Connections that are nobody’s yet: they have the fan-out's `connectTimeout` to show a token. */
@@ -86,13 +87,13 @@ export class Gateway {
       allowRequest: (request, answer) => this.#letIn(request, (mayCome) => answer(null, mayCome)),
     });
     boundConnections(fanout.io);
-    this.#touchTimer = setInterval(() => void this.#touchSilent(), TOUCH_EVERY_MS);
+    this.#touchAgain(TOUCH_EVERY_MS.least);
     this.#lookAgain(LOOK_EVERY_MS.most);
   }
 
   async stop(): Promise<void> {
     this.#isStopped = true;
-    if (this.#touchTimer !== null) clearInterval(this.#touchTimer);
+    if (this.#touchTimer !== null) clearTimeout(this.#touchTimer);
     if (this.#lookTimer !== null) clearTimeout(this.#lookTimer);
     await this.#looking;
     this.#deps.fanout.io.of('/drivers').disconnectSockets(true);
@@ -237,7 +238,13 @@ export class Gateway {
   }
 
   /** Keeps drivers present who are connected and have nothing to say. */
-  async #touchSilent(): Promise<void> {
+  #touchAgain(inMs: number): void {
+    if (this.#isStopped) return;
+    this.#touchTimer = setTimeout(() => void this.#touchSilent().then((nextInMs) => this.#touchAgain(nextInMs)), inMs);
+  }
+
+  /** Returns when to do it again. */
+  async #touchSilent(): Promise<number> {
     const regions = new Map((await this.#deps.regions.all().catch(() => [])).map((region) => [region.number, region]));
     const now = performance.now();
     const wallMs = Date.now();
@@ -249,6 +256,8 @@ export class Gateway {
       seat.lastSeenAtMs = now;
       this.#deps.positions.report(seat.region, { driverId: seat.driverId, position: null });
     }
+    const shortestMs = Math.min(...[...regions.values()].map(({ policy }) => policy.presenceGraceMs / 6));
+    return Math.max(TOUCH_EVERY_MS.least, Math.min(shortestMs, TOUCH_EVERY_MS.most));
   }
 
   /** A new connection: when it is its turn, and as long as not too many are nobody's. */
