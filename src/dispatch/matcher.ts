@@ -25,6 +25,8 @@ const FAILED_RETRY_MS = 500;
 
 interface Beat {
   isRunning: boolean;
+  /** The last round took as many rides as one may: others have waited for longer than who comes now. */
+  isBehind: boolean;
   isWoken: boolean;
   startedAtMs: number;
   /** Until then no round starts, so that the next one has more to look at. */
@@ -51,6 +53,7 @@ export function startMatcher(deps: RoundDeps & { readonly log: Logger; readonly 
     if (beat === undefined) {
       beat = {
         isRunning: false,
+        isBehind: false,
         isWoken: false,
         startedAtMs: -Infinity,
         restsUntilMs: -Infinity,
@@ -97,6 +100,7 @@ export function startMatcher(deps: RoundDeps & { readonly log: Logger; readonly 
       const region = await deps.regions.byNumber(number);
       if (region === null) return;
       const outcome = await runRound(deps, region);
+      beat.isBehind = outcome.isFull;
       const endedAtMs = performance.now();
       const tookMs = endedAtMs - beat.startedAtMs;
       if (outcome.looked > 1) beat.restsUntilMs = endedAtMs + Math.min(tookMs, REST_MAX_MS);
@@ -149,17 +153,17 @@ export function startMatcher(deps: RoundDeps & { readonly log: Logger; readonly 
   };
   pollIn(POLL_MS);
 
-  /** It is a round as well: the next one has its interval from here on. */
   async function pair(number: number, rides: readonly NewRide[]): Promise<Paired | null> {
     const region = await deps.regions.byNumber(number);
     const beat = beatOf(number);
     const nowMs = performance.now();
-    if (isStopped || region === null || nowMs < beat.startedAtMs + region.policy.roundIntervalMs) return null;
-    if (region.policy.roundIntervalMs > 0) {
-      if (beat.isRunning) return null;
-      beat.startedAtMs = nowMs;
-    }
-    return pairRequests(deps, region, rides);
+    if (isStopped || region === null || beat.isBehind) return null;
+    const { roundIntervalMs } = region.policy;
+    if (nowMs < beat.startedAtMs + roundIntervalMs || (roundIntervalMs > 0 && beat.isRunning)) return null;
+    const paired = await pairRequests(deps, region, rides);
+    // Then it was a round, and the next one has its interval from there. The others' round may start at once.
+    if (paired.pairs.size === rides.length) beat.startedAtMs = nowMs;
+    return paired;
   }
 
   return {

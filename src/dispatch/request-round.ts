@@ -58,9 +58,10 @@ export async function pairRequests(
 }
 
 async function nearestInTime(supply: Supply, region: Region, rides: readonly WaitingRide[], context: MatchingContext) {
-  const seen = await Promise.race([supply.nearest(region, rides, context), delay(LOOK_DEADLINE_MS, null)]).catch(
-    () => null,
-  );
+  const seen = await Promise.race([
+    supply.nearest(region, rides, context),
+    delay(LOOK_DEADLINE_MS, null, { ref: false }),
+  ]).catch(() => null);
   return seen?.drivers ?? [];
 }
 

@@ -38,6 +38,8 @@ export interface RoundDeps {
 
 export interface RoundOutcome {
   readonly looked: number;
+  /** As many as a round takes: there may be more. */
+  readonly isFull: boolean;
   readonly offered: number;
   readonly givenUp: number;
   /** How long until a ride is due again; 0: at once; null: no ride waits. */
@@ -60,7 +62,7 @@ export async function runRound(deps: RoundDeps, region: Region): Promise<RoundOu
   const due = await Promise.all(
     rows.map(async (ride) => dueRide(ride, await deps.regions.policy(region.number, ride.policy_version))),
   );
-  if (due.length === 0) return { looked: 0, offered: 0, givenUp: 0, nextInMs };
+  if (due.length === 0) return { looked: 0, isFull: false, offered: 0, givenUp: 0, nextInMs };
   const { pairings, nobody } = await findPairings(deps, region, due);
   const leased = await leasePairings(deps, region, due, pairings);
   const lifted = await lift(deps, region, due, nobody);
@@ -69,9 +71,11 @@ export async function runRound(deps: RoundDeps, region: Region): Promise<RoundOu
       !leased.contested.has(id) && !lifted.has(id) && (leased.granted.get(id) ?? 0) < Math.max(waiting.places, 1),
   );
   const settled = await settle(deps, region, left, nobody);
-  const isMore = rows.length === ROUND_RIDES_MAX || leased.contested.size + lifted.size > 0;
+  const isFull = rows.length === ROUND_RIDES_MAX;
+  const isMore = isFull || leased.contested.size + lifted.size > 0;
   return {
     looked: rows.length,
+    isFull,
     offered: [...leased.granted.values()].reduce((all, count) => all + count, 0),
     givenUp: settled.givenUp,
     nextInMs: isMore ? 0 : earlier(nextInMs, settled.againInMs),
@@ -148,13 +152,14 @@ async function leasePairings(
   pairings: readonly Pairing[],
 ): Promise<{ granted: Map<string, number>; contested: Set<string> }> {
   const taken = deps.supply.take(region, pairings);
+  const isTaken = new Set(taken);
   const outcomes = await leaseTaken(deps, region, due, taken).finally(() => deps.supply.asked(region, taken));
   const refused = outcomes.filter((outcome) => 'refused' in outcome);
   if (refused.length > 0) deps.supply.forget(region);
   const granted = new Map<string, number>();
   for (const outcome of outcomes)
     if (!('refused' in outcome)) granted.set(outcome.rideId, (granted.get(outcome.rideId) ?? 0) + 1);
-  const untaken = pairings.filter((pairing) => !taken.includes(pairing));
+  const untaken = pairings.filter((pairing) => !isTaken.has(pairing));
   return { granted, contested: new Set([...untaken, ...refused].map(({ rideId }) => rideId)) };
 }
 

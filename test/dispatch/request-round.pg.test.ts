@@ -1,5 +1,5 @@
 /** Rides that are paired before they are in the database: made and leased in one transaction, or left to the next round. */
-import { expect, test } from 'vitest';
+import { expect, test, vi } from 'vitest';
 import { defaultPolicy, type Policy } from '../../domain/policy.ts';
 import { noFaults } from '../../src/dispatch/faults.ts';
 import { type Matcher, startMatcher } from '../../src/dispatch/matcher.ts';
@@ -7,10 +7,10 @@ import { Supply } from '../../src/dispatch/supply.ts';
 import type { DriverNotice } from '../../src/gateway/notices.ts';
 import { createLeasing, type Leasing } from '../../src/leasing/leasing.ts';
 import type { NewRide } from '../../src/leasing/transitions.ts';
-import { createMetrics } from '../../src/ops/metrics.ts';
+import { createMetrics, type Metrics } from '../../src/ops/metrics.ts';
 import { Regions } from '../../src/regions.ts';
 import { verify } from '../../src/verify/verify.ts';
-import { CENTER, type City, newRide, openCity } from '../support/city.ts';
+import { addRides, CENTER, type City, newRide, openCity } from '../support/city.ts';
 
 const silent = { debug: () => {}, info: () => {}, warn: () => {}, error: () => {} };
 
@@ -19,11 +19,12 @@ interface Process extends AsyncDisposable {
   readonly told: DriverNotice[];
   /** Rounds run in tests by being asked for only: how often they were. */
   readonly woken: () => number;
-  readonly supply: Supply;
+  readonly matcher: Matcher;
+  readonly metrics: Metrics;
 }
 
 /** What a process with the roles of the API and the matcher does, but for the rounds. */
-function openProcess(city: City): Process {
+function openProcess(city: City, sql = city.sql): Process {
   const metrics = createMetrics();
   const told: DriverNotice[] = [];
   let woken = 0;
@@ -33,11 +34,10 @@ function openProcess(city: City): Process {
     wake: () => void (woken += 1),
     pair: async (region, rides) => matcher!.pair(region, rides),
   });
-  const supply = new Supply(city.sql);
   const regions = new Regions(city.database);
-  const deps = { sql: city.sql, leasing, regions, metrics, faults: noFaults, supply };
+  const deps = { sql, leasing, regions, metrics, faults: noFaults, supply: new Supply(city.sql) };
   matcher = startMatcher({ ...deps, log: silent, isQueueDown: () => false });
-  return { leasing, told, supply, woken: () => woken, [Symbol.asyncDispose]: () => matcher.stop() };
+  return { leasing, told, matcher, metrics, woken: () => woken, [Symbol.asyncDispose]: () => matcher.stop() };
 }
 
 const request = ({ leasing }: Process, city: City, rides: readonly NewRide[]) =>
@@ -153,6 +153,36 @@ test('within the interval of a round, which they are as well, rides wait for the
   await request(process, city, rides(city, 1));
   expect(await offersOf(city)).toHaveLength(1);
   expect(process.woken()).toBe(1);
+});
+
+test('while a round leaves others waiting, because it takes no more, whoever comes waits behind them', async () => {
+  await using city = await openCity(3, { roundIntervalMs: 0 });
+  // Rounds fail from the second one on: the first leaves one ride of 501.
+  let rounds = 0;
+  const sql = new Proxy(city.sql, {
+    apply(target, self, args: [TemplateStringsArray]) {
+      if (args[0].join('').includes('open_round') && (rounds += 1) > 1) throw new Error('no round');
+      return Reflect.apply(target, self, args) as unknown;
+    },
+  });
+  await using process = openProcess(city, sql);
+  await city.sql`update driver_state set status = 'offline'`;
+  await addRides(city.sql, city.region, 501);
+  process.matcher.wake(city.region);
+  await vi.waitFor(() => expect(rounds).toBe(2), { timeout: 10_000, interval: 20 });
+  await city.sql`update driver_state set status = 'available'`;
+  await request(process, city, rides(city, 1));
+  expect(await offersOf(city)).toEqual([]);
+  expect(process.woken()).toBe(1);
+});
+
+test('a ride whom nobody is near has its round at once, and not after the interval', async () => {
+  await using city = await openCity(0, { roundIntervalMs: 60_000 });
+  await using process = openProcess(city);
+  await request(process, city, rides(city, 1));
+  process.matcher.wake(city.region);
+  const looked = async () => (await process.metrics.roundRides.get()).values.at(-1)?.value;
+  await vi.waitFor(async () => expect(await looked()).toBe(1), { timeout: 10_000, interval: 20 });
 });
 
 test('a ride is made as well where the drivers near it can’t be read', async () => {
