@@ -4,10 +4,11 @@ import { defaultPolicy, type Policy } from '../../domain/policy.ts';
 import { noFaults } from '../../src/dispatch/faults.ts';
 import { type Matcher, startMatcher } from '../../src/dispatch/matcher.ts';
 import { Supply } from '../../src/dispatch/supply.ts';
+import type { Sql } from '../../src/database/connection.ts';
 import type { DriverNotice } from '../../src/gateway/notices.ts';
 import { createLeasing, type Leasing } from '../../src/leasing/leasing.ts';
 import type { NewRide } from '../../src/leasing/transitions.ts';
-import { createMetrics, type Metrics } from '../../src/ops/metrics.ts';
+import { createMetrics } from '../../src/ops/metrics.ts';
 import { Regions } from '../../src/regions.ts';
 import { verify } from '../../src/verify/verify.ts';
 import { addRides, CENTER, type City, newRide, openCity } from '../support/city.ts';
@@ -20,7 +21,6 @@ interface Process extends AsyncDisposable {
   /** Rounds run in tests by being asked for only: how often they were. */
   readonly woken: () => number;
   readonly matcher: Matcher;
-  readonly metrics: Metrics;
 }
 
 /** What a process with the roles of the API and the matcher does, but for the rounds. */
@@ -37,8 +37,17 @@ function openProcess(city: City, sql = city.sql): Process {
   const regions = new Regions(city.database);
   const deps = { sql, leasing, regions, metrics, faults: noFaults, supply: new Supply(city.sql) };
   matcher = startMatcher({ ...deps, log: silent, isQueueDown: () => false });
-  return { leasing, told, matcher, metrics, woken: () => woken, [Symbol.asyncDispose]: () => matcher.stop() };
+  return { leasing, told, matcher, woken: () => woken, [Symbol.asyncDispose]: () => matcher.stop() };
 }
+
+/** Statements of which it is so never reach the database. */
+const failing = (sql: Sql, fails: (text: string) => boolean): Sql =>
+  new Proxy(sql, {
+    apply(target, self, args: [TemplateStringsArray]) {
+      if (fails(args[0].join(''))) throw new Error('it shall fail');
+      return Reflect.apply(target, self, args) as unknown;
+    },
+  });
 
 const request = ({ leasing }: Process, city: City, rides: readonly NewRide[]) =>
   Promise.all(rides.map((ride) => leasing.request(city.region, ride)));
@@ -159,12 +168,7 @@ test('while a round leaves others waiting, because it takes no more, whoever com
   await using city = await openCity(3, { roundIntervalMs: 0 });
   // Rounds fail from the second one on: the first leaves one ride of 501.
   let rounds = 0;
-  const sql = new Proxy(city.sql, {
-    apply(target, self, args: [TemplateStringsArray]) {
-      if (args[0].join('').includes('open_round') && (rounds += 1) > 1) throw new Error('no round');
-      return Reflect.apply(target, self, args) as unknown;
-    },
-  });
+  const sql = failing(city.sql, (text) => text.includes('open_round') && (rounds += 1) > 1);
   await using process = openProcess(city, sql);
   await city.sql`update driver_state set status = 'offline'`;
   await addRides(city.sql, city.region, 501);
@@ -176,13 +180,18 @@ test('while a round leaves others waiting, because it takes no more, whoever com
   expect(process.woken()).toBe(1);
 });
 
-test('a ride whom nobody is near has its round at once, and not after the interval', async () => {
-  await using city = await openCity(0, { roundIntervalMs: 60_000 });
-  await using process = openProcess(city);
+test('rides of whom one found nobody were no round: the next one needn’t wait for the interval', async () => {
+  await using city = await openCity(1, { roundIntervalMs: 60_000 });
+  // Nor does the poll find that ride.
+  await using process = openProcess(
+    city,
+    failing(city.sql, (text) => text.includes('is_ride_overdue')),
+  );
+  await city.sql`update driver_state set status = 'offline'`;
   await request(process, city, rides(city, 1));
-  process.matcher.wake(city.region);
-  const looked = async () => (await process.metrics.roundRides.get()).values.at(-1)?.value;
-  await vi.waitFor(async () => expect(await looked()).toBe(1), { timeout: 10_000, interval: 20 });
+  await city.sql`update driver_state set status = 'available'`;
+  await request(process, city, rides(city, 1));
+  expect(await offersOf(city)).toHaveLength(1);
 });
 
 test('a ride is made as well where the drivers near it can’t be read', async () => {
