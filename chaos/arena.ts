@@ -54,6 +54,7 @@ export class Arena implements AsyncDisposable {
   /** Those that were made; they stop when no process of the service needs them any more. */
   readonly #standbys = new AsyncDisposableStack();
   #databaseIsDoomed = false;
+  #starting: Promise<void> | null = null;
   #databasePort = 0;
   #redis: ChildProcess | null = null;
   #redisPort = 0;
@@ -121,7 +122,7 @@ export class Arena implements AsyncDisposable {
   async killDatabase(): Promise<void> {
     this.#databaseIsDoomed = true;
     const database = this.#database!;
-    process.kill(database.pid, 'SIGKILL');
+    if (isAlive(database.pid)) process.kill(database.pid, 'SIGKILL');
     await database.stop();
   }
 
@@ -141,7 +142,17 @@ export class Arena implements AsyncDisposable {
     return hasEnded;
   }
 
+  /** Of two faults that ended it one starts it again; and nobody could while its disk is full. */
   async startDatabase(): Promise<void> {
+    await this.#disk?.hasRoom();
+    this.#starting ??= this.#startDatabase().finally(() => {
+      this.#starting = null;
+    });
+    await this.#starting;
+  }
+
+  async #startDatabase(): Promise<void> {
+    if (this.#database !== null && isAlive(this.#database.pid)) return;
     const { clocks = [] } = this.#needs;
     const before = { ...process.env };
     // The embedded server passes these on to PostgreSQL.

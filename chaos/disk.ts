@@ -17,6 +17,8 @@ export interface Disk extends AsyncDisposable {
   /** Takes every byte that is left; returns how many there were. */
   readonly fill: () => Promise<number>;
   readonly drain: () => Promise<void>;
+  /** Resolves when it isn't full. */
+  readonly hasRoom: () => Promise<void>;
   /** Limits what these processes write; null: no limit any more. */
   readonly throttle: (pids: readonly number[], bytesPerS: number | null) => Promise<void>;
 }
@@ -35,9 +37,13 @@ export async function mountDisk(folder: string): Promise<Disk> {
   } catch (error) {
     throw new Missing(`this machine mounts no loop device: ${(error as Error).message.trim()}`);
   }
+  let drained = Promise.withResolvers<void>();
+  drained.resolve();
   return {
     path,
+    hasRoom: () => drained.promise,
     fill: async () => {
+      drained = Promise.withResolvers();
       const free = async (): Promise<number> => {
         const { bavail, bsize } = await statfs(path);
         return bavail * bsize;
@@ -49,7 +55,10 @@ export async function mountDisk(folder: string): Promise<Disk> {
         await appendFile(filler, Buffer.alloc(bytes, 1)).catch(() => {});
       return before - (await free());
     },
-    drain: () => rm(filler, { force: true }),
+    drain: async () => {
+      await rm(filler, { force: true });
+      drained.resolve();
+    },
     throttle: (pids, bytesPerS) => throttle(path, pids, bytesPerS),
     [Symbol.asyncDispose]: async () => {
       await command('umount', '-l', path);

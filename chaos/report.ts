@@ -53,7 +53,8 @@ ${sum(all, ({ confirmsUnderFault }) => confirmsUnderFault)} confirms asked while
 ${sum(all, ({ verify }) => verify.violations)} violations, ${sum(all, ({ serverErrors }) => serverErrors)} answers of 500. ${failed.length === 0 ? 'Every run held.' : `${failed.length} of them failed, each said below.`}${without.length === 0 ? '' : ` Not run: ${without.join(', ')}.`} ${machine.cpu}, ${machine.cores} cores shared with other work, ${machine.memoryGb} GB,
 Node ${machine.node}, ${machine.os}.
 
-A run is the real service: two processes each of \`api\`, \`gateway\` and \`matcher\`, one of \`sweeper\` and \`outbox\`, an embedded
+A run is the real service: two processes each of \`api\`, \`gateway\` and \`matcher\`, one of \`sweeper\` and \`outbox\` (in half of the runs,
+as the seed has it, those of the API have matchers of their own beside them), an embedded
 PostgreSQL with full durability, and a proxy between any two parties. A hundred devices on real websockets accept, decline,
 accept twice, over two sockets, over REST as well, too late, and again when no answer came; riders request under keys, twice,
 and cancel as somebody accepts; a fleet's own matcher and an operator lease and release beside the service's rounds. Terms are

@@ -74,7 +74,10 @@ export async function startService(options: ServiceOptions): Promise<Service> {
   const leasing = createLeasing(database, metrics, {
     tell: (_region, notices) => fanout.tell(notices),
     wake: wakeups.wake,
-    pair: async (region, rides) => parts.matcher?.pair(region, rides) ?? null,
+    // Rehearsed faults are the rounds'.
+    ...(options.matcherFaultRate === 0 && {
+      pair: async (region, rides) => (await parts.matcher?.pair(region, rides)) ?? null,
+    }),
   });
   const queueFailed = complain('the queue for leases failed');
   const resourceLeases = new DatabaseLeases({
@@ -150,6 +153,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     drain: async () => {
       isDraining = true;
       await Promise.all([
+        within(CLOSE_DEADLINE_MS, wakeups.leaveToOthers, complain('the queue didn’t close')),
         parts.matcher?.stop(),
         singletons.stop(),
         stopMendingClocks(),

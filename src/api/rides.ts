@@ -2,6 +2,7 @@ import { z } from 'zod';
 import { greatCircleM } from '../../domain/geo.ts';
 import type { Identity } from '../auth.ts';
 import { newId, regionOf } from '../leasing/ids.ts';
+import type { RequestedRide } from '../leasing/leasing.ts';
 import type { NewRide, RideStep } from '../leasing/transitions.ts';
 import { findRide, listRides, rideTimeline, type RideRecord } from '../records.ts';
 import type { Region } from '../regions.ts';
@@ -92,7 +93,7 @@ function requestRide(app: App, { database, regions, leasing }: ApiDeps): void {
       };
       const answer = accepted(await leasing.request(region.number, ride));
       reply.code(201);
-      if (!answer.replayed) return newRide(region, ride, answer.requested_at);
+      if (!answer.replayed) return newRide(region, ride, answer);
       reply.header('idempotency-replayed', 'true');
       return (await findRide(database, region, answer.ride_id))!;
     },
@@ -121,7 +122,11 @@ const askedOf = ({ regionId, riderId, pickup, dropoff, ...needs }: RideRequest):
 ];
 
 /** What the records say of a ride that was just made, without asking them. */
-function newRide(region: Region, ride: NewRide, requestedAt: Date): RideRecord {
+function newRide(
+  region: Region,
+  ride: NewRide,
+  { requested_at: requestedAt, leased_at: leasedAt }: RequestedRide,
+): RideRecord {
   return {
     id: ride.rideId,
     regionId: region.id,
@@ -138,13 +143,13 @@ function newRide(region: Region, ride: NewRide, requestedAt: Date): RideRecord {
     rescueUntil: null,
     heldUntil: null,
     stalledSince: null,
-    offersMade: 0,
+    offersMade: leasedAt === null ? 0 : 1,
     assignment: null,
     cancellation: null,
     endedAt: null,
     policyVersion: ride.policyVersion,
-    version: 1,
-    updatedAt: requestedAt.toISOString(),
+    version: leasedAt === null ? 1 : 2,
+    updatedAt: (leasedAt ?? requestedAt).toISOString(),
   };
 }
 

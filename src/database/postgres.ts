@@ -5,6 +5,9 @@
  * places are mended as the module loads. When an update moves them, this file fails at import and not in production.
  * A third ends the process when the server goes away while a new connection reads its array types: nobody handles that
  * promise. What was asked of the connection is told by itself.
+ * A fourth leaves a query without any answer for ever, and the connection's place in the pool with it: one that is asked
+ * between a socket's error, which fails what was asked before, and its close a little later. Repeating what failed does
+ * just that; after a few such moments a pool of four answered nobody any more.
  */
 import { registerHooks } from 'node:module';
 
@@ -33,6 +36,12 @@ const mends = [
     socket.removeListener('data', data)
     socket.removeListener('connect', connected)
     idleTimer.cancel()
+`,
+  },
+  {
+    found: `    !hadError && (query || sent.length) && error(Errors.connection('CONNECTION_CLOSED', options, socket))
+`,
+    mended: `    ;(query || sent.length) && error(Errors.connection('CONNECTION_CLOSED', options, socket))
 `,
   },
   {

@@ -1,6 +1,7 @@
 /**
  * Runs match rounds: when woken, when a ride that was put back is due again, and when the slow poll finds a ride
- * that nobody looked at. One round of a region at a time in a process; other processes may run their own.
+ * that nobody looked at. One round of a region at a time in a process; other processes may run their own, and without an
+ * interval between rounds those of requests run beside it.
  */
 import type { Logger } from '../ops/log.ts';
 import type { Region } from '../regions.ts';
@@ -37,7 +38,7 @@ interface Beat {
 
 export interface Matcher {
   readonly wake: (region: number) => void;
-  /** Pairs rides that are being requested, where a round of theirs could start now; null: they are the next round's. */
+  /** Pairs rides that are being requested, if a round of theirs could start now; null: they are the next round's. Never throws. */
   readonly pair: (region: number, rides: readonly NewRide[]) => Promise<Paired | null>;
   /** Stops taking rounds and waits for those under way. */
   readonly stop: () => Promise<void>;
@@ -156,14 +157,35 @@ export function startMatcher(deps: RoundDeps & { readonly log: Logger; readonly 
   async function pair(number: number, rides: readonly NewRide[]): Promise<Paired | null> {
     const region = await deps.regions.byNumber(number);
     const beat = beatOf(number);
-    const nowMs = performance.now();
+    const startedAtMs = performance.now();
     if (isStopped || region === null || beat.isBehind) return null;
-    const { roundIntervalMs } = region.policy;
-    if (nowMs < beat.startedAtMs + roundIntervalMs || (roundIntervalMs > 0 && beat.isRunning)) return null;
-    const paired = await pairRequests(deps, region, rides);
-    // Then it was a round, and the next one has its interval from there. The others' round may start at once.
-    if (paired.pairs.size === rides.length) beat.startedAtMs = nowMs;
-    return paired;
+    // Without an interval they needn't wait for a round under way, nor it for them.
+    const isRound = region.policy.roundIntervalMs > 0;
+    if (isRound && (beat.isRunning || startedAtMs < beat.startedAtMs + region.policy.roundIntervalMs)) return null;
+    if (isRound) beat.isRunning = true;
+    const end = (areServed: boolean): void => {
+      deps.metrics.roundDuration.observe((performance.now() - startedAtMs) / 1000);
+      deps.metrics.roundRides.observe(rides.length);
+      if (!isRound) return;
+      // The next one has its interval from there; of rides that need another, it may start at once.
+      if (areServed) beat.startedAtMs = startedAtMs;
+      beat.isRunning = false;
+      if (beat.isWoken) void wake(number);
+    };
+    try {
+      const { pairings, termsOf } = await pairRequests(deps, region, rides);
+      const done = ({ areServed, isContested }: { areServed: boolean; isContested: boolean }): void => {
+        deps.supply.asked(region, pairings);
+        if (isContested) deps.supply.forget(region);
+        end(areServed);
+      };
+      return { pairs: new Map(pairings.map((pairing) => [pairing.rideId, pairing])), termsOf, done };
+    } catch (error) {
+      end(false);
+      deps.metrics.roundFailures.inc();
+      deps.log.warn({ err: error, region: number }, 'rides were requested without being matched');
+      return null;
+    }
   }
 
   return {

@@ -63,8 +63,8 @@ export async function runRound(deps: RoundDeps, region: Region): Promise<RoundOu
     rows.map(async (ride) => dueRide(ride, await deps.regions.policy(region.number, ride.policy_version))),
   );
   if (due.length === 0) return { looked: 0, isFull: false, offered: 0, givenUp: 0, nextInMs };
-  const { pairings, nobody } = await findPairings(deps, region, due);
-  const leased = await leasePairings(deps, region, due, pairings);
+  const { pairings, readAtMs, nobody } = await findPairings(deps, region, due);
+  const leased = await leasePairings(deps, region, due, pairings, readAtMs);
   const lifted = await lift(deps, region, due, nobody);
   const left = due.filter(
     ({ ride: { ride_id: id }, waiting }) =>
@@ -114,7 +114,7 @@ async function findPairings(
   { sql, supply, metrics }: RoundDeps,
   region: Region,
   due: readonly Due[],
-): Promise<{ pairings: Pairing[]; nobody: Found }> {
+): Promise<{ pairings: Pairing[]; readAtMs: number; nobody: Found }> {
   const rides = due.map(({ waiting }) => waiting);
   const { positionStaleMs, matching, candidatesMax } = region.policy;
   const context = { travelTime: greatCircleTravelTime(region.policy), candidatesMax };
@@ -141,7 +141,7 @@ async function findPairings(
     const hidden = await transitions.driversNear(sql, region.number, 'leased', cells, positionStaleMs);
     metrics.hiddenSupply.inc(countServable(starving, hidden, context));
   }
-  return { pairings, nobody: whyNobody(without, seen.drivers, context) };
+  return { pairings, readAtMs: seen.readAtMs, nobody: whyNobody(without, seen.drivers, context) };
 }
 
 /** Leases what was paired, under the terms of each ride: how many offers each got. Contested: somebody else was quicker. */
@@ -150,8 +150,9 @@ async function leasePairings(
   region: Region,
   due: readonly Due[],
   pairings: readonly Pairing[],
+  readAtMs: number,
 ): Promise<{ granted: Map<string, number>; contested: Set<string> }> {
-  const taken = deps.supply.take(region, pairings);
+  const taken = deps.supply.take(region, pairings, readAtMs);
   const isTaken = new Set(taken);
   const outcomes = await leaseTaken(deps, region, due, taken).finally(() => deps.supply.asked(region, taken));
   const refused = outcomes.filter((outcome) => 'refused' in outcome);

@@ -27,6 +27,7 @@ export interface Seen {
   readonly drivers: readonly DriverProfile[];
   /** Everybody within the rides' radius at this moment, and not only the nearest. */
   readonly isAll: boolean;
+  readonly readAtMs: number;
 }
 
 /** What was read of a region since `readAtMs`. */
@@ -41,21 +42,27 @@ export class Supply {
   /** Available drivers of a region for each square metre, as seen last. */
   readonly #densities = new Map<number, number>();
   readonly #views = new Map<number, View>();
-  /** Drivers whom a round here asked for lately, and when it had its answer: what was read before says nothing of them. */
+  /**
+   * Drivers whom a round here asked for lately, and when it had its answer, Infinity while it waits for that: what was
+   * read before says nothing of them.
+   */
   readonly #asked = new Map<number, Map<string, number>>();
+  #forgetsAtMs = 0;
 
   constructor(sql: Sql, nowMs: () => number = () => performance.now()) {
     this.#sql = sql;
     this.#nowMs = nowMs;
   }
 
-  /** Everybody available within the rides' search radius, read now. */
+  /**
+   * Everybody available within the rides' search radius, read now. Also whom another round is asking for: a ride that has
+   * nobody else isn't without a driver yet.
+   */
   async all(region: Region, rides: readonly WaitingRide[]): Promise<Seen> {
     const cells = cellsAround(rides);
-    const readAtMs = this.#nowMs();
-    const drivers = await this.#read(region, cells);
+    const { drivers, readAtMs } = await this.#now(region, cells);
     this.#learn(region, drivers.length, cells?.length ?? 0);
-    return { drivers: this.#unasked(region, drivers, readAtMs), isAll: true };
+    return { drivers, isAll: true, readAtMs };
   }
 
   /** At least every ride's candidates, of those who were available lately. */
@@ -65,17 +72,16 @@ export class Supply {
     if (!rides.some(({ searchRadiusM }) => radiusM < searchRadiusM)) return this.all(region, rides);
     const near = rides.map((ride) => ({ ...ride, searchRadiusM: Math.min(ride.searchRadiusM, radiusM) }));
     const cells = cellsAround(near);
-    const readAtMs = this.#nowMs();
-    const read =
-      cells === null ? { drivers: await this.#read(region, null), readAtMs } : await this.#lately(region, cells);
-    const drivers = this.#unasked(region, read.drivers, read.readAtMs);
+    const read = cells === null ? await this.#now(region, null) : await this.#lately(region, cells);
+    const { readAtMs } = read;
+    const drivers = this.#unasked(region, read.drivers, readAtMs);
     const have = haveCandidates(near, drivers, context);
     const short = rides.filter((ride) => ride.searchRadiusM > radiusM && !have.has(ride.rideId));
-    if (short.length === 0) return { drivers, isAll: false };
+    if (short.length === 0) return { drivers, isAll: false, readAtMs };
     const farther = await this.#read(region, cellsAround(short));
     const known = new Set(read.drivers.map(({ driverId }) => driverId));
     const all = [...read.drivers, ...farther.filter(({ driverId }) => !known.has(driverId))];
-    return { drivers: this.#unasked(region, all, read.readAtMs), isAll: false };
+    return { drivers: this.#unasked(region, all, readAtMs), isAll: false, readAtMs };
   }
 
   /** Drivers were read who are somebody else's by now: the next round looks for itself. */
@@ -83,10 +89,10 @@ export class Supply {
     this.#views.delete(region.number);
   }
 
-  /** Whom a round may ask for: nobody else here is asking for them. They are its own until `asked`. */
-  take(region: Region, pairings: readonly Pairing[]): Pairing[] {
+  /** Whom a round may ask for: nobody else here has asked for them since they were read. They are its own until `asked`. */
+  take(region: Region, pairings: readonly Pairing[], readAtMs: number): Pairing[] {
     const asked = this.#askedIn(region);
-    const free = pairings.filter(({ driverId }) => asked.get(driverId) !== Infinity);
+    const free = pairings.filter(({ driverId }) => !(asked.get(driverId)! >= readAtMs));
     for (const { driverId } of free) asked.set(driverId, Infinity);
     return free;
   }
@@ -94,7 +100,12 @@ export class Supply {
   /** The database has answered, or failed. */
   asked(region: Region, pairings: readonly Pairing[]): void {
     const asked = this.#askedIn(region);
-    for (const { driverId } of pairings) asked.set(driverId, this.#nowMs());
+    const nowMs = this.#nowMs();
+    for (const { driverId } of pairings) asked.set(driverId, nowMs);
+    if (nowMs < this.#forgetsAtMs) return;
+    this.#forgetsAtMs = nowMs + ASKED_MS;
+    for (const all of this.#asked.values())
+      for (const [driverId, atMs] of all) if (atMs < nowMs - ASKED_MS) all.delete(driverId);
   }
 
   #askedIn({ number }: Region): Map<string, number> {
@@ -105,7 +116,12 @@ export class Supply {
 
   #unasked<Driver extends DriverProfile>(region: Region, drivers: readonly Driver[], readAtMs: number): Driver[] {
     const asked = this.#askedIn(region);
-    return drivers.filter(({ driverId }) => (asked.get(driverId) ?? -Infinity) < readAtMs);
+    return drivers.filter(({ driverId }) => !(asked.get(driverId)! >= readAtMs));
+  }
+
+  async #now(region: Region, cells: readonly number[] | null): Promise<{ drivers: DriverProfile[]; readAtMs: number }> {
+    const readAtMs = this.#nowMs();
+    return { drivers: await this.#read(region, cells), readAtMs };
   }
 
   async #lately(region: Region, cells: readonly number[]): Promise<{ drivers: DriverProfile[]; readAtMs: number }> {
@@ -114,8 +130,6 @@ export class Supply {
     if (view === undefined || nowMs - view.readAtMs >= TRUSTED_MS) {
       view = { readAtMs: nowMs, cells: new Map() };
       this.#views.set(region.number, view);
-      const asked = this.#askedIn(region);
-      for (const [driverId, atMs] of asked) if (atMs < nowMs - ASKED_MS) asked.delete(driverId);
     }
     const { cells: known } = view;
     const unknown = cells.filter((cell) => !known.has(cell));

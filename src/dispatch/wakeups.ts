@@ -26,6 +26,8 @@ export interface Wakeups extends AsyncDisposable {
   readonly wake: (region: number) => void;
   /** The queue failed lately: wake-ups are being lost. */
   readonly isDown: () => boolean;
+  /** Before this process's matcher stops: from then on others' are woken, and none of theirs arrives here. */
+  readonly leaveToOthers: () => Promise<void>;
 }
 
 export interface WakeupsOptions {
@@ -82,8 +84,13 @@ export async function openWakeups(options: WakeupsOptions): Promise<Wakeups> {
       });
   };
 
+  let isHere = true;
   return {
-    wake: onWake ?? send,
+    wake: (region) => (isHere && onWake ? onWake(region) : send(region)),
+    leaveToOthers: async () => {
+      isHere = false;
+      await worker?.close();
+    },
     isDown: () => performance.now() - failedAtMs < DOWN_FOR_MS,
     async [Symbol.asyncDispose]() {
       isClosed = true;

@@ -40,7 +40,7 @@ const ANNOUNCED_TOGETHER_MS = 20;
  * read back by every process: three statements, one of them durable.
  */
 const ANNOUNCED_TOGETHER_MAX = 40;
-const TOLD_TOGETHER_MAX = 16;
+const TOLD_TOGETHER_MAX = 14;
 
 const SERVER_OPTIONS = {
   serveClient: false,

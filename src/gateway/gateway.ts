@@ -19,7 +19,7 @@ import { Turns } from './turns.ts';
  */
 const LOOK_EVERY_MS = { least: 50, most: 1_000 };
 /** The same for silent drivers of whom it is time to say that they are there: a sixth of the shortest grace. */
-const TOUCH_EVERY_MS = { least: 50, most: 2_000 };
+const TOUCH_EVERY_MS = { least: 100, most: 2_000 };
 const UNDELIVERED_MAX = 1_000;
 const SOCKETS_MAX = 100_000;
 /** Connections that are nobody’s yet: they have the fan-out's `connectTimeout` to show a token. */
@@ -240,7 +240,15 @@ export class Gateway {
   /** Keeps drivers present who are connected and have nothing to say. */
   #touchAgain(inMs: number): void {
     if (this.#isStopped) return;
-    this.#touchTimer = setTimeout(() => void this.#touchSilent().then((nextInMs) => this.#touchAgain(nextInMs)), inMs);
+    this.#touchTimer = setTimeout(() => {
+      void this.#touchSilent().then(
+        (nextInMs) => this.#touchAgain(nextInMs),
+        (error: unknown) => {
+          this.#deps.log.warn({ err: error }, 'the look for silent drivers failed');
+          this.#touchAgain(TOUCH_EVERY_MS.most);
+        },
+      );
+    }, inMs);
   }
 
   /** Returns when to do it again. */

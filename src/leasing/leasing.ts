@@ -5,7 +5,7 @@
 import type { Point } from '../../domain/geo.ts';
 import type { Pairing } from '../../domain/matching.ts';
 import type { RefusalCode } from '../../domain/refusals.ts';
-import type { Database } from '../database/connection.ts';
+import { type Database, isUnreachable } from '../database/connection.ts';
 import type { DriverNotice, OfferMessage } from '../gateway/notices.ts';
 import type { Metrics, TransitionName } from '../ops/metrics.ts';
 import { Admission } from './admission.ts';
@@ -26,8 +26,11 @@ export interface Paired {
   /** By the ride. */
   readonly pairs: ReadonlyMap<string, Pairing>;
   readonly termsOf: (policyVersion: number) => transitions.LeaseTerms;
-  /** To be called once they were asked for. Contested: some of them are somebody else's by now. */
-  readonly done: (isContested: boolean) => void;
+  /**
+   * To be called once they were asked for, whatever came of it. `areServed`: no round need look at any of the rides;
+   * `isContested`: a driver is somebody else's by now.
+   */
+  readonly done: (outcome: { readonly areServed: boolean; readonly isContested: boolean }) => void;
 }
 
 /** A pair that a round, or a fleet's own matcher, wants leased. */
@@ -48,6 +51,12 @@ export type OfferOutcome =
   | (OfferMessage & { readonly driverId: string })
   | { readonly rideId: string; readonly driverId: string; readonly refused: RefusalCode };
 
+/** A ride that was requested, and leased at once if `leased_at` says when. `isServed`: no round need look at it. */
+export type RequestedRide = transitions.CreatedRide &
+  Pick<transitions.RequestedRide, 'leased_at'> & { readonly isServed: boolean };
+
+/** The driver is somebody else's, or about to be. */
+const GONE: ReadonlySet<string> = new Set<RefusalCode>(['driver_unavailable', 'busy']);
 const LEASE_SET_MAX = 50;
 const SWEEP_SET_MAX = 100;
 /** Sets of one walk: what is left after so many is for the next. */
@@ -102,52 +111,62 @@ export function createLeasing({ hot }: Pick<Database, 'hot'>, metrics: Metrics, 
     },
   );
 
-  /** `isServed`: it has its offers, and no round need look at it. */
-  async function requestSet(
-    region: number,
-    rides: readonly transitions.NewRide[],
-  ): Promise<(transitions.CreatedRide & { readonly isServed: boolean })[]> {
-    const paired = await effects.pair?.(region, rides).catch(() => null);
-    if (paired && paired.pairs.size > 0) return requestPaired(region, rides, paired);
-    return (await transitions.createRides(hot, region, rides)).map((ride) => ({ ...ride, isServed: false }));
+  async function requestSet(region: number, rides: readonly transitions.NewRide[]): Promise<RequestedRide[]> {
+    const create = async (): Promise<RequestedRide[]> =>
+      (await transitions.createRides(hot, region, rides)).map((ride) => ({
+        ...ride,
+        leased_at: null,
+        isServed: false,
+      }));
+    const paired = await effects.pair?.(region, rides);
+    if (!paired) return create();
+    // Whose driver is whose isn't known of a set that failed.
+    let outcome = { areServed: false, isContested: paired.pairs.size > 0 };
+    try {
+      if (paired.pairs.size === 0) return await create();
+      const { requested, isContested } = await requestPaired(region, rides, paired);
+      outcome = { areServed: requested.every(({ isServed }) => isServed), isContested };
+      return requested;
+    } catch (error) {
+      // It may be the leases that fail: no ride is refused for that.
+      if (paired.pairs.size === 0 || isUnreachable(error)) throw error;
+      return await create();
+    } finally {
+      paired.done(outcome);
+    }
   }
 
   /** Makes the rides, and leases the drivers who were found for them; tells those. */
   async function requestPaired(
     region: number,
     rides: readonly transitions.NewRide[],
-    { pairs, termsOf, done }: Paired,
-  ) {
+    { pairs, termsOf }: Paired,
+  ): Promise<{ requested: RequestedRide[]; isContested: boolean }> {
     const made = rides.map((ride) => {
       const pair = pairs.get(ride.rideId);
       const terms = termsOf(ride.policyVersion);
       return { ride, lease: pair && { ...pair, offerId: newId(region), leaseToken: newLeaseToken(), terms } };
     });
-    let answers: readonly transitions.RequestedRide[] = [];
-    try {
-      answers = await transitions.requestRides(hot, region, made);
-    } finally {
-      // Whose driver a failed set's are isn't known.
-      done(answers.length === 0 || answers.some(({ lease_refused: refused }) => refused !== null));
-    }
-    metrics.setSize.observe({ transition: 'lease' }, pairs.size);
+    const answers = await transitions.requestRides(hot, region, made);
+    const asked = answers.filter(({ lease_refused: refused, fence }) => refused !== null || fence !== null);
+    metrics.setSize.observe({ transition: 'lease' }, asked.length);
+    for (const { lease_refused: refused } of asked) metrics.countTransition('lease', refused ?? 'applied');
     const offers: DriverNotice[] = [];
     const requested = made.map(({ ride: { rideId, pickup, dropoff }, lease }, i) => {
-      const { lease_refused, fence, first_offer_after_ms, ...created } = answers[i]!;
-      if (lease_refused !== null || fence !== null) metrics.countTransition('lease', lease_refused ?? 'applied');
-      if (fence === null) return { ...created, isServed: false };
-      metrics.requestToOffer.observe(first_offer_after_ms! / 1000);
+      const { fence, first_offer_after_ms: afterMs } = answers[i]!;
+      if (fence === null) return { ...answers[i]!, isServed: false };
+      metrics.requestToOffer.observe(afterMs! / 1000);
       const { terms, ...offer } = lease!;
       offers.push(offerNotice({ ...offer, rideId, pickup, dropoff, fence, expiresInMs: terms.decisionTtlMs }));
-      return { ...created, isServed: terms.parallelOffers === 1 };
+      return { ...answers[i]!, isServed: terms.parallelOffers === 1 };
     });
     effects.tell(region, offers);
-    return requested;
+    return { requested, isContested: asked.some(({ lease_refused: refused }) => GONE.has(refused ?? '')) };
   }
 
   const admission = new Admission(hot);
   /** Rejects with OverloadedError while the region's rides wait too long already. */
-  async function request(region: number, ride: transitions.NewRide): Promise<transitions.CreatedRide> {
+  async function request(region: number, ride: transitions.NewRide): Promise<RequestedRide> {
     if (await admission.admits(region)) return requests.submit(region, ride);
     metrics.countTransition('request', 'overloaded');
     throw new OverloadedError('too many rides wait for a match round');

@@ -8,7 +8,7 @@ create or replace function request_rides(
   p_driver_ids text[], p_offer_ids uuid[], p_tokens text[], p_pickup_eta_s real[],
   p_parallel_offers int[], p_offers_max int[], p_delivery_ttl_ms int[], p_decision_ttl_ms int[], p_max_lifetime_ms int[])
 returns table (ord int, refused text, replayed boolean, ride_id uuid, requested_at timestamptz,
-  lease_refused text, fence bigint, first_offer_after_ms real)
+  lease_refused text, fence bigint, first_offer_after_ms real, leased_at timestamptz)
 language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -43,7 +43,8 @@ begin
     from terms t, lateral lease_drivers(p_region, t.rides, t.drivers, t.offers, t.tokens, t.etas, t.seen_exclusions::int[],
       t.policy_version, t.parallel_offers, t.offers_max, t.delivery_ttl_ms, t.decision_ttl_ms, t.max_lifetime_ms, false) l
   )
-  select c.ord::int, c.refused, c.replayed, c.ride_id, c.requested_at, l.refused, l.fence, l.first_offer_after_ms
+  select c.ord::int, c.refused, c.replayed, c.ride_id, c.requested_at, l.refused, l.fence, l.first_offer_after_ms,
+    case when l.fence is not null then (select r.updated_at from rides r where r.region = p_region and r.id = c.ride_id) end
   from unnest(v_refused, v_replayed, v_ride_ids, v_requested_at) with ordinality
     c(refused, replayed, ride_id, requested_at, ord)
   left join leased l on l.ord = c.ord

@@ -57,13 +57,15 @@ export interface RequestedRide extends CreatedRide {
   /** Of the lease; null: none was granted. */
   readonly fence: number | null;
   readonly first_offer_after_ms: number | null;
+  /** When the lease was granted, which is what the ride's record says last. */
+  readonly leased_at: Date | null;
 }
 
 /** Makes rides, and leases at once the drivers who were found for them. */
 export async function requestRides(sql: Sql, region: number, paired: readonly PairedRide[]): Promise<RequestedRide[]> {
   const leases = paired.map(({ lease }) => lease);
   return sql<RequestedRide[]>`
-    select refused, replayed, ride_id, requested_at, lease_refused, fence::float8, first_offer_after_ms
+    select refused, replayed, ride_id, requested_at, lease_refused, fence::float8, first_offer_after_ms, leased_at
     from request_rides(${region}::smallint, ${columnsOf(
       sql,
       paired.map(({ ride }) => ride),

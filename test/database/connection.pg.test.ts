@@ -63,3 +63,23 @@ test.each(['end', 'reset'] as const)(
     expect(await database.hot.begin((transaction) => transaction`select 8 as n`)).toEqual([{ n: 8 }]);
   },
 );
+
+test.each(['end', 'reset'] as const)(
+  'what is asked as soon as a lost connection (%s) is known of is answered: the connection may not be gone yet',
+  async (how) => {
+    await using server = await createTestDatabase();
+    await using line = await lineThatBreaksAt(server.url, 'cut here', 1, how);
+    await using database = connectDatabase(line.url, { hotConnections: 1 });
+    const ask = (text: string) => database.hot<{ text: string }[]>`select ${text}::text as text`;
+    // From the second time on a statement is one message, behind which others go out.
+    expect(await ask('first')).toEqual([{ text: 'first' }]);
+    const again = await ask('cut here').catch((error: unknown) => {
+      expect(isUnreachable(error)).toBe(true);
+      return Promise.allSettled([ask('again'), ask('once more')]);
+    });
+    expect(line.cuts()).toBe(1);
+    // Answered or refused; and then it works.
+    expect(again).toHaveLength(2);
+    expect(await ask('after')).toEqual([{ text: 'after' }]);
+  },
+);

@@ -8,7 +8,7 @@ import type { Sql } from '../../src/database/connection.ts';
 import type { DriverNotice } from '../../src/gateway/notices.ts';
 import { createLeasing, type Leasing } from '../../src/leasing/leasing.ts';
 import type { NewRide } from '../../src/leasing/transitions.ts';
-import { createMetrics } from '../../src/ops/metrics.ts';
+import { createMetrics, type Metrics } from '../../src/ops/metrics.ts';
 import { Regions } from '../../src/regions.ts';
 import { verify } from '../../src/verify/verify.ts';
 import { addRides, CENTER, type City, newRide, openCity } from '../support/city.ts';
@@ -21,6 +21,7 @@ interface Process extends AsyncDisposable {
   /** Rounds run in tests by being asked for only: how often they were. */
   readonly woken: () => number;
   readonly matcher: Matcher;
+  readonly metrics: Metrics;
 }
 
 /** What a process with the roles of the API and the matcher does, but for the rounds. */
@@ -37,7 +38,7 @@ function openProcess(city: City, sql = city.sql): Process {
   const regions = new Regions(city.database);
   const deps = { sql, leasing, regions, metrics, faults: noFaults, supply: new Supply(city.sql) };
   matcher = startMatcher({ ...deps, log: silent, isQueueDown: () => false });
-  return { leasing, told, matcher, woken: () => woken, [Symbol.asyncDispose]: () => matcher.stop() };
+  return { leasing, told, matcher, metrics, woken: () => woken, [Symbol.asyncDispose]: () => matcher.stop() };
 }
 
 /** Statements of which it is so never reach the database. */
@@ -117,15 +118,6 @@ test('of two processes that found the same driver one gets him, and the other’
   expect(await verify(city.url)).toMatchObject({ violations: 0 });
 });
 
-test('a rider who has blocked the driver isn’t given him', async () => {
-  await using city = await openCity(1);
-  await using process = openProcess(city);
-  await city.sql`insert into rider_driver_blocks (region, rider_id, driver_id, created_by) values (${city.region}, 'rider-1', 'd1', 'test')`;
-  await request(process, city, rides(city, 1));
-  expect(await offersOf(city)).toEqual([]);
-  expect(process.woken()).toBe(1);
-});
-
 test('each ride is leased under the version of the policy that it was requested under', async () => {
   await using city = await openCity(4);
   await using process = openProcess(city);
@@ -192,6 +184,28 @@ test('rides of whom one found nobody were no round: the next one needn’t wait 
   await city.sql`update driver_state set status = 'available'`;
   await request(process, city, rides(city, 1));
   expect(await offersOf(city)).toHaveLength(1);
+});
+
+test('a ride is made as well where the lease fails', async () => {
+  await using city = await openCity(5);
+  await using process = openProcess(city);
+  await city.sql.unsafe('alter function leasing.lease_drivers rename to lease_nobody');
+  expect(await request(process, city, rides(city, 3))).toMatchObject(
+    Array.from({ length: 3 }, () => ({ refused: null, replayed: false, leased_at: null })),
+  );
+  expect(await offersOf(city)).toEqual([]);
+  expect(process.woken()).toBe(1);
+});
+
+test('a driver whom the rider has blocked costs no more than a round', async () => {
+  await using city = await openCity(1, { roundIntervalMs: 60_000 });
+  await using process = openProcess(city);
+  await city.sql`insert into rider_driver_blocks (region, rider_id, driver_id, created_by) values (${city.region}, 'rider-1', 'd1', 'test')`;
+  await request(process, city, rides(city, 1));
+  expect(await offersOf(city)).toEqual([]);
+  process.matcher.wake(city.region);
+  const looked = async () => (await process.metrics.emptyLooks.get()).values.map(({ labels }) => labels.reason);
+  await vi.waitFor(async () => expect(await looked()).toEqual(['blocked']), { timeout: 10_000, interval: 20 });
 });
 
 test('a ride is made as well where the drivers near it can’t be read', async () => {

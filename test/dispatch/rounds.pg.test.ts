@@ -185,13 +185,15 @@ test('for a moment rounds know the drivers whom they read, except those they ask
   nowMs += 249;
   expect(await nearest()).toBe('d0');
   const pairs = ['d0', 'd1'].map((driverId) => ({ rideId: 'ride', driverId, pickupEtaS: 1 }));
-  expect(supply.take(region, pairs)).toEqual(pairs);
-  // Two rounds of a process may have read the same; only one of them asks.
-  expect(supply.take(region, pairs)).toEqual([]);
+  expect(supply.take(region, pairs, nowMs)).toEqual(pairs);
+  // Two rounds of a process may have read the same; only one of them asks, and the other doesn't take its ride for one
+  // whom nobody is near.
+  expect(supply.take(region, pairs, nowMs)).toEqual([]);
   expect(await nearest()).toBe('d2');
-  expect(nearestOf((await supply.all(region, [ride])).drivers)).toBe('d2');
+  expect(nearestOf((await supply.all(region, [ride])).drivers)).toBe('d1');
   supply.asked(region, pairs);
   expect(await nearest()).toBe('d2');
+  expect(supply.take(region, pairs, nowMs - 1)).toEqual([]);
   // By then nobody has to say so.
   nowMs += 1;
   expect(await nearest()).toBe('d1');
