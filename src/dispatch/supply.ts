@@ -109,8 +109,8 @@ export class Supply {
   }
 
   #askedIn({ number }: Region): Map<string, number> {
-    let asked = this.#asked.get(number);
-    if (asked === undefined) this.#asked.set(number, (asked = new Map()));
+    const asked = this.#asked.get(number) ?? new Map<string, number>();
+    this.#asked.set(number, asked);
     return asked;
   }
 

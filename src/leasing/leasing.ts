@@ -142,22 +142,22 @@ export function createLeasing({ hot }: Pick<Database, 'hot'>, metrics: Metrics, 
     rides: readonly transitions.NewRide[],
     { pairs, termsOf }: Paired,
   ): Promise<{ requested: RequestedRide[]; isContested: boolean }> {
-    const made = rides.map((ride) => {
+    const asks = rides.map((ride) => {
       const pair = pairs.get(ride.rideId);
       const terms = termsOf(ride.policyVersion);
       return { ride, lease: pair && { ...pair, offerId: newId(region), leaseToken: newLeaseToken(), terms } };
     });
-    const answers = await transitions.requestRides(hot, region, made);
+    const answers = await transitions.requestRides(hot, region, asks);
     const asked = answers.filter(({ lease_refused: refused, fence }) => refused !== null || fence !== null);
     metrics.setSize.observe({ transition: 'lease' }, asked.length);
     for (const { lease_refused: refused } of asked) metrics.countTransition('lease', refused ?? 'applied');
     const offers: DriverNotice[] = [];
-    const requested = made.map(({ ride: { rideId, pickup, dropoff }, lease }, i) => {
+    const requested = asks.map(({ ride: { rideId, pickup, dropoff }, lease }, i) => {
       const { fence, first_offer_after_ms: afterMs } = answers[i]!;
       if (fence === null) return { ...answers[i]!, isServed: false };
       metrics.requestToOffer.observe(afterMs! / 1000);
-      const { terms, ...offer } = lease!;
-      offers.push(offerNotice({ ...offer, rideId, pickup, dropoff, fence, expiresInMs: terms.decisionTtlMs }));
+      const { terms, ...made } = lease!;
+      offers.push(offerNotice({ ...made, rideId, pickup, dropoff, fence, expiresInMs: terms.decisionTtlMs }));
       return { ...answers[i]!, isServed: terms.parallelOffers === 1 };
     });
     effects.tell(region, offers);

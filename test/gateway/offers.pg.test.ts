@@ -207,7 +207,7 @@ test('a hundred offers made at once come as notifications: nothing is written to
   await openCity(service, ['d1']);
   await using elsewhere = await openFanout({ kind: 'postgres', databaseUrl: service.databaseUrl }, () => {});
   using device = await openDevice(service, 'd1', () => true);
-  const place = { lat: -52.123456789012345, lng: -113.123456789012345 };
+  const place = { lat: -52.12345678901234, lng: -113.12345678901234 };
   const data = (n: number): OfferMessage => ({
     offerId: newId(n + 1),
     rideId: newId(n + 1),

@@ -163,7 +163,7 @@ async function runTransitions(bench: Bench): Promise<void> {
   await t.returnOffers(
     sql,
     region,
-    paired.map(({ lease }) => ({ ...lease, reason: 'test' })),
+    paired.map((each) => ({ ...each.lease, reason: 'test' })),
     'declined',
     false,
   );

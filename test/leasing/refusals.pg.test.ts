@@ -720,8 +720,8 @@ describe('a request', () => {
     await holder.hot.begin(async (held) => {
       await held`select from driver_state where driver_id = 'd1' for update`;
       const ride = newRide(city.region);
-      const lease = { ...askFor(city.region, ride.rideId, 'd1'), terms: leaseTerms };
-      expect(await t.requestRides(city.sql, city.region, [{ ride, lease }])).toMatchObject([
+      const ask = { ...askFor(city.region, ride.rideId, 'd1'), terms: leaseTerms };
+      expect(await t.requestRides(city.sql, city.region, [{ ride, lease: ask }])).toMatchObject([
         { refused: null, lease_refused: 'busy', fence: null },
       ]);
     });
