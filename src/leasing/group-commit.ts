@@ -23,12 +23,13 @@ export interface GroupCommitOptions<Item, Answer extends Refusable> {
   readonly run: (region: number, items: Item[], wait: boolean) => Promise<Answer[]>;
   /** Equal items of a set are merged and share one answer. Null: no item equals another. */
   readonly keyOf: (item: Item) => string | null;
+  /** After a set that was shared the next one gathers for so long; absent: `REST_MS`. */
+  readonly restMs?: number;
 }
 
 const SET_MAX = 50;
 /** Sets of one kind and region under way at the same time, when whole ones wait. */
 const SETS_AT_ONCE = 3;
-/** After a set that was shared the next one gathers for so long. */
 const REST_MS = 6;
 /** Items waiting on their own for a locked row, each on a connection. */
 const WAITS_AT_ONCE = 2;
@@ -144,7 +145,7 @@ export class GroupCommit<Item, Answer extends Refusable> {
     setTimeout(() => {
       lane.isResting = false;
       this.#startSets(lane);
-    }, REST_MS);
+    }, this.#options.restMs ?? REST_MS);
   }
 
   async #runSet(lane: Lane<Item, Answer>, set: Waiter<Item, Answer>[]): Promise<void> {
