@@ -133,7 +133,7 @@ ${table(
 )}
 
 What bounds it: the processors, of which the load generator has its share, and how far they carry changes from hour to hour on a
-shared machine. Beyond the highest rate every step waits in line, a ride keeps its driver for seconds, and drivers run out. Below the highest rate a ride costs more, because sets are smaller: a transaction of one
+shared machine. Ten seconds of a rate say little of a minute: probes held up to a third more. Beyond the highest rate every step waits in line, a ride keeps its driver for seconds, and drivers run out. Below the highest rate a ride costs more, because sets are smaller: a transaction of one
 costs the database about as much as one of five.`;
 }
 
