@@ -155,7 +155,7 @@ export function startMatcher(deps: RoundDeps & { readonly log: Logger; readonly 
   pollIn(POLL_MS);
 
   async function pair(number: number, rides: readonly NewRide[]): Promise<Paired | null> {
-    const region = await deps.regions.byNumber(number);
+    const region = await deps.regions.byNumber(number).catch(() => null);
     const beat = beatOf(number);
     const startedAtMs = performance.now();
     if (isStopped || region === null || beat.isBehind) return null;
