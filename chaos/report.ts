@@ -53,7 +53,7 @@ ${sum(all, ({ confirmsUnderFault }) => confirmsUnderFault)} confirms asked while
 ${sum(all, ({ verify }) => verify.violations)} violations, ${sum(all, ({ serverErrors }) => serverErrors)} answers of 500. ${failed.length === 0 ? 'Every run held.' : `${failed.length} of them failed, each said below.`}${without.length === 0 ? '' : ` Not run: ${without.join(', ')}.`} ${machine.cpu}, ${machine.cores} cores shared with other work, ${machine.memoryGb} GB,
 Node ${machine.node}, ${machine.os}.
 
-A run is the real service: two processes each of \`api\`, \`gateway\` and \`matcher\`, one of \`sweeper\` and \`outbox\` (in half of the runs,
+A run is the real service: two processes each of \`api\`, \`gateway\` and \`matcher\`, one of \`sweeper\` and \`outbox\` (in some runs,
 as the seed has it, those of the API have matchers of their own beside them), an embedded
 PostgreSQL with full durability, and a proxy between any two parties. A hundred devices on real websockets accept, decline,
 accept twice, over two sockets, over REST as well, too late, and again when no answer came; riders request under keys, twice,
