@@ -680,8 +680,10 @@ describe('a request', () => {
       withDriver('d1', { idempotency }),
       withDriver('d3', { idempotency }),
     ];
+    // A ride of the same id in another region is none of its business.
+    await t.createRides(sql, await addRegion(sql, 'twin'), [paired[1]!.ride]);
     const none = { lease_refused: null, fence: null, first_offer_after_ms: null };
-    const granted = { lease_refused: null, fence: 1, first_offer_after_ms: 0 };
+    const granted = { lease_refused: null, fence: 1, first_offer_after_ms: 0, leased_at: expect.any(Date) as Date };
     const late = expect.any(Number) as number;
     expect(await t.requestRides(sql, region, paired)).toMatchObject([
       { refused: null, replayed: false, ...none, lease_refused: 'driver_unavailable' },
