@@ -9,9 +9,9 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { vehicleClassesFor } from '../../domain/eligibility.ts';
 import { type MatchingContext, matchings, type Pairing, type WaitingRide } from '../../domain/matching.ts';
 import type { Policy } from '../../domain/policy.ts';
-import { greatCircleTravelTime } from '../../domain/travel-time.ts';
 import type { LeaseTerms, NewRide } from '../leasing/transitions.ts';
 import type { Region, Regions } from '../regions.ts';
+import { contextOf } from './seeking.ts';
 import type { Seen, Supply } from './supply.ts';
 
 /** For so long a request waits for the drivers near it to be read. */
@@ -32,13 +32,12 @@ export async function pairRequests(
   for (const { policyVersion: version } of rides)
     if (!versions.has(version)) versions.set(version, await regions.policy(region.number, version));
   const waiting = rides.flatMap((ride, n) => waitingRide(ride, versions.get(ride.policyVersion)!, n));
-  const context = { travelTime: greatCircleTravelTime(region.policy), candidatesMax: region.policy.candidatesMax };
+  const termsOf = (version: number): LeaseTerms => ({ ...versions.get(version)!, policyVersion: version });
+  const context = contextOf(region);
   const seen = waiting.length === 0 ? null : await nearestInTime(supply, region, waiting, context);
-  const pairings = seen === null ? [] : matchings[region.policy.matching](waiting, seen.drivers, context);
-  return {
-    pairings: seen === null ? [] : supply.take(region, pairings, seen.readAtMs),
-    termsOf: (version) => ({ ...versions.get(version)!, policyVersion: version }),
-  };
+  if (seen === null) return { pairings: [], termsOf };
+  const pairings = matchings[region.policy.matching](waiting, seen.drivers, context);
+  return { pairings: supply.take(region, pairings, seen.readAtMs), termsOf };
 }
 
 async function nearestInTime(

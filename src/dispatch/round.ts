@@ -13,7 +13,6 @@ import {
   whyNobody,
 } from '../../domain/matching.ts';
 import { openPlaces, parallelOffers, retryWaitMs, searchRadiusM } from '../../domain/search.ts';
-import { greatCircleTravelTime } from '../../domain/travel-time.ts';
 import type { Policy } from '../../domain/policy.ts';
 import type { Sql } from '../database/connection.ts';
 import type { Leasing, OfferOutcome } from '../leasing/leasing.ts';
@@ -21,7 +20,7 @@ import * as transitions from '../leasing/transitions.ts';
 import type { Metrics } from '../ops/metrics.ts';
 import type { Region, Regions } from '../regions.ts';
 import type { Faults } from './faults.ts';
-import { cellsAround, exclusionsOf, needsOf } from './seeking.ts';
+import { cellsAround, contextOf, exclusionsOf, needsOf } from './seeking.ts';
 import type { Supply } from './supply.ts';
 
 /** Rides of one round; the rest is for the next, which follows at once. */
@@ -116,8 +115,8 @@ async function findPairings(
   due: readonly Due[],
 ): Promise<{ pairings: Pairing[]; readAtMs: number; nobody: Found }> {
   const rides = due.map(({ waiting }) => waiting);
-  const { positionStaleMs, matching, candidatesMax } = region.policy;
-  const context = { travelTime: greatCircleTravelTime(region.policy), candidatesMax };
+  const { positionStaleMs, matching } = region.policy;
+  const context = contextOf(region);
   const seeking = rides.filter(({ places }) => places > 0);
   const match = (drivers: readonly DriverProfile[]): Pairing[] =>
     drivers.length === 0 ? [] : matchings[matching](seeking, drivers, context);

@@ -1,9 +1,11 @@
 /** What match rounds and the watch over pickups ask of a ride that looks for a driver. */
 import { type Exclusion, excludedDrivers, vehicleClassesFor } from '../../domain/eligibility.ts';
 import { cellsWithin } from '../../domain/geo.ts';
-import type { WaitingRide } from '../../domain/matching.ts';
+import type { MatchingContext, WaitingRide } from '../../domain/matching.ts';
 import type { Policy } from '../../domain/policy.ts';
+import { greatCircleTravelTime } from '../../domain/travel-time.ts';
 import type { DueRide } from '../leasing/transitions.ts';
+import type { Region } from '../regions.ts';
 
 /** Up to so many cells are looked at near the rides; beyond, the region's drivers are read whole. */
 const CELLS_MAX = 4_096;
@@ -47,6 +49,12 @@ export const needsOf = (ride: RideNeeds, policy: Policy): Omit<WaitingRide, 'sea
   attributes: ride.attributes,
   excluded: excludedDrivers(exclusionsOf(ride), ride.blocked_driver_ids, policy),
   queuedAtMs: ride.requested_at_ms,
+});
+
+/** What a region's rounds match by. */
+export const contextOf = ({ policy }: Region): MatchingContext => ({
+  travelTime: greatCircleTravelTime(policy),
+  candidatesMax: policy.candidatesMax,
 });
 
 /** The cells in which a driver may be near enough to any of the rides; null: too many to name. */

@@ -8,6 +8,7 @@ import type { Sql } from '../database/connection.ts';
 import type { Leasing } from '../leasing/leasing.ts';
 import * as transitions from '../leasing/transitions.ts';
 import type { Logger } from '../ops/log.ts';
+import { lookAgain } from '../ops/look-every.ts';
 import type { Metrics } from '../ops/metrics.ts';
 import type { Regions } from '../regions.ts';
 import { dropStaleTickets, sweepLeases } from '../resource-leases/transitions.ts';
@@ -37,8 +38,6 @@ export interface SweeperDeps {
 /** Starts sweeping; the returned function stops it and waits for the sweep under way. */
 export function startSweeper(deps: SweeperDeps): () => Promise<void> {
   let isStopped = false;
-  let sweep: Promise<void> = Promise.resolve();
-  let timer: NodeJS.Timeout;
   const retires = everyMs();
   const watches = everyMs();
   let resourcesAtMs = -Infinity;
@@ -73,22 +72,13 @@ export function startSweeper(deps: SweeperDeps): () => Promise<void> {
     return Math.max(SWEEP_MS.least, Math.min(withinMs, ...ending.values()));
   };
 
-  const loop = (): void => {
-    sweep = run()
-      .catch((error: unknown) => {
-        deps.log.warn({ err: error }, 'a sweep failed');
-        return SWEEP_MS.most;
-      })
-      .then((inMs) => {
-        if (!isStopped) timer = setTimeout(loop, inMs);
-      });
-  };
-  timer = setTimeout(loop, SWEEP_MS.least);
-
+  const stop = lookAgain(SWEEP_MS.least, run, (error) => {
+    deps.log.warn({ err: error }, 'a sweep failed');
+    return SWEEP_MS.most;
+  });
   return async () => {
     isStopped = true;
-    clearTimeout(timer);
-    await sweep;
+    await stop();
   };
 }
 

@@ -4,6 +4,7 @@ import type { Namespace, Server, Socket } from 'socket.io';
 import { AuthError } from '../auth.ts';
 import { gather } from '../database/gather.ts';
 import * as transitions from '../leasing/transitions.ts';
+import { lookAgain } from '../ops/look-every.ts';
 import { createRateLimiter } from '../rate-limit.ts';
 import { type DriverSnapshot, driverSnapshots, regionNumbersOfDrivers } from '../records.ts';
 import { handleDriverEvents } from './driver-events.ts';
@@ -52,10 +53,7 @@ interface Admitted {
 export class Gateway {
   readonly #deps: GatewayDeps;
   readonly #seats = new Map<string, Seat>();
-  #isStopped = false;
-  #lookTimer: NodeJS.Timeout | null = null;
-  #touchTimer: NodeJS.Timeout | null = null;
-  #looking: Promise<void> = Promise.resolve();
+  #stopLooking: readonly (() => Promise<void>)[] = [];
 
   /** Of everybody who comes back at the same time in a few statements. */
   readonly #regionOf: (driverId: string) => Promise<number | null>;
@@ -87,29 +85,27 @@ export class Gateway {
       allowRequest: (request, answer) => this.#letIn(request, (mayCome) => answer(null, mayCome)),
     });
     boundConnections(fanout.io);
-    this.#touchAgain(TOUCH_EVERY_MS.least);
-    this.#lookAgain(LOOK_EVERY_MS.most);
+    const failed = (what: string, againInMs: number) => (error: unknown) => {
+      this.#deps.log.warn({ err: error }, what);
+      return againInMs;
+    };
+    this.#stopLooking = [
+      lookAgain(
+        TOUCH_EVERY_MS.least,
+        () => this.#touchSilent(),
+        failed('the look for silent drivers failed', TOUCH_EVERY_MS.most),
+      ),
+      lookAgain(
+        LOOK_EVERY_MS.most,
+        () => this.#pushUndelivered(),
+        failed('the look for undelivered offers failed', LOOK_EVERY_MS.most),
+      ),
+    ];
   }
 
   async stop(): Promise<void> {
-    this.#isStopped = true;
-    if (this.#touchTimer !== null) clearTimeout(this.#touchTimer);
-    if (this.#lookTimer !== null) clearTimeout(this.#lookTimer);
-    await this.#looking;
+    await Promise.all(this.#stopLooking.map((stop) => stop()));
     this.#deps.fanout.io.of('/drivers').disconnectSockets(true);
-  }
-
-  #lookAgain(inMs: number): void {
-    if (this.#isStopped) return;
-    this.#lookTimer = setTimeout(() => {
-      this.#looking = this.#pushUndelivered().then(
-        (nextInMs) => this.#lookAgain(nextInMs),
-        (error: unknown) => {
-          this.#deps.log.warn({ err: error }, 'the look for undelivered offers failed');
-          this.#lookAgain(LOOK_EVERY_MS.most);
-        },
-      );
-    }, inMs);
   }
 
   /** Whoever may connect: a driver with a valid token and a profile. */
@@ -238,19 +234,6 @@ export class Gateway {
   }
 
   /** Keeps drivers present who are connected and have nothing to say. */
-  #touchAgain(inMs: number): void {
-    if (this.#isStopped) return;
-    this.#touchTimer = setTimeout(() => {
-      void this.#touchSilent().then(
-        (nextInMs) => this.#touchAgain(nextInMs),
-        (error: unknown) => {
-          this.#deps.log.warn({ err: error }, 'the look for silent drivers failed');
-          this.#touchAgain(TOUCH_EVERY_MS.most);
-        },
-      );
-    }, inMs);
-  }
-
   /** Returns when to do it again. */
   async #touchSilent(): Promise<number> {
     const regions = new Map((await this.#deps.regions.all().catch(() => [])).map((region) => [region.number, region]));

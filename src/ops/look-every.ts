@@ -17,3 +17,29 @@ export function lookEvery(
     await looking;
   };
 }
+
+/**
+ * Looks in `inMs`, and then again as each look says, or `onFailure` of one that failed; the returned function stops it and
+ * waits for the look under way.
+ */
+export function lookAgain(
+  inMs: number,
+  look: () => Promise<number>,
+  onFailure: (error: unknown) => number,
+): () => Promise<void> {
+  let isStopped = false;
+  let looking: Promise<void> = Promise.resolve();
+  let timer: NodeJS.Timeout;
+  const wait = (ms: number): void => {
+    if (isStopped) return;
+    timer = setTimeout(() => {
+      looking = look().catch(onFailure).then(wait);
+    }, ms);
+  };
+  wait(inMs);
+  return async () => {
+    isStopped = true;
+    clearTimeout(timer);
+    await looking;
+  };
+}
