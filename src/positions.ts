@@ -16,12 +16,17 @@ export interface Positions {
 }
 
 export function startPositions({ sql, log }: { readonly sql: Sql; readonly log: Logger }): Positions {
-  const buffered = new Map<number, Map<string, PositionReport>>();
-  let flushing: Promise<void> | null = null;
+  let buffered = new Map<number, Map<string, PositionReport>>();
+  let flushing: Promise<void> | undefined;
+  /** Of the next flush, or the one under way; none while there is nothing to write. */
+  let timer: NodeJS.Timeout | undefined;
+  let isStopped = false;
 
   async function flush(): Promise<void> {
-    for (const [region, reports] of buffered) {
-      buffered.delete(region);
+    // What is reported meanwhile is for the next flush: with it this one would go on for as long as drivers move.
+    const due = buffered;
+    buffered = new Map();
+    for (const [region, reports] of due) {
       const all = [...reports.values()];
       for (let i = 0; i < all.length; i += SET_MAX) {
         await recordPositions(sql, region, all.slice(i, i + SET_MAX)).catch((error: unknown) =>
@@ -30,13 +35,15 @@ export function startPositions({ sql, log }: { readonly sql: Sql; readonly log: 
       }
     }
   }
-  const startFlush = (): void => {
-    if (buffered.size === 0) return;
-    flushing ??= flush().finally(() => {
-      flushing = null;
-    });
-  };
-  const timer = setInterval(startFlush, FLUSH_MS);
+  function flushSoon(): void {
+    if (isStopped) return;
+    timer ??= setTimeout(() => {
+      flushing = flush().then(() => {
+        timer = undefined;
+        if (buffered.size > 0) flushSoon();
+      });
+    }, FLUSH_MS);
+  }
 
   return {
     report(region, report) {
@@ -44,9 +51,11 @@ export function startPositions({ sql, log }: { readonly sql: Sql; readonly log: 
       if (reports === undefined) buffered.set(region, (reports = new Map<string, PositionReport>()));
       // "Still there" doesn't replace a position that waits.
       if (report.position !== null || !reports.has(report.driverId)) reports.set(report.driverId, report);
+      flushSoon();
     },
     stop: async () => {
-      clearInterval(timer);
+      isStopped = true;
+      clearTimeout(timer);
       await flushing;
       await flush();
     },
