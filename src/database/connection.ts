@@ -64,6 +64,9 @@ function connect(url: string, max: number, session: Record<string, string | numb
   const usesTls = new URL(url).searchParams.has('sslmode');
   return postgres(url, {
     max,
+    // One query at a time on each: behind one that waits for a lock others would wait, too, while connections are free,
+    // and the deadline of an answer would end with the first of several.
+    ...({ max_pipeline: 0 } as object),
     connect_timeout: CONNECT_DEADLINE_MS / 1000,
     // The default backoff took 17 s to bring 20 connections back, this one 31 ms.
     backoff: () => 0.1,

@@ -8,6 +8,7 @@
  * A fourth leaves a query without any answer for ever, and the connection's place in the pool with it: one that is asked
  * between a socket's error, which fails what was asked before, and its close a little later. Repeating what failed does
  * just that; after a few such moments a pool of four answered nobody any more.
+ * A fifth lets a transaction begin on a connection that shall have one query at a time (`max_pipeline: 0`).
  */
 import { registerHooks } from 'node:module';
 
@@ -48,6 +49,13 @@ const mends = [
     found: `        return fetchArrayTypes()
 `,
     mended: `        return fetchArrayTypes().catch(noop)
+`,
+  },
+  {
+    found: `        && sent.length < max_pipeline
+        && (!q.options.onexecute || q.options.onexecute(connection))
+`,
+    mended: `        && (q.options.onexecute ? q.options.onexecute(connection) : sent.length < max_pipeline)
 `,
   },
 ];

@@ -1,36 +1,26 @@
 /** What the connections make of a server that goes away at a bad moment. */
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
-import { expect, test } from 'vitest';
+import { setImmediate } from 'node:timers/promises';
+import { expect, test, vi } from 'vitest';
 import { connectDatabase, isUnreachable } from '../../src/database/connection.ts';
 import { createTestDatabase } from '../support/database.ts';
 
 interface Line extends AsyncDisposable {
   readonly url: string;
-  /** The connections cut so far. */
-  readonly cuts: () => number;
 }
 
-/** A line to the server that breaks, so many times, as soon as a client sends what is asked for. */
-async function lineThatBreaksAt(url: string, words: string, times: number, how: 'end' | 'reset'): Promise<Line> {
+/** A line to the server, on which `carry` passes on what both ends say. */
+async function lineTo(url: string, carry: (client: Socket, upstream: Socket) => void): Promise<Line> {
   const { port, hostname } = new URL(url);
   const sockets = new Set<Socket>();
-  let cuts = 0;
   const server = createServer((client) => {
     const upstream = connect(Number(port), hostname);
     for (const socket of [client, upstream]) {
       sockets.add(socket);
       socket.on('error', () => {});
     }
-    client.on('data', (chunk: Buffer) => {
-      if (cuts < times && chunk.includes(words)) {
-        cuts += 1;
-        upstream.destroy();
-        if (how === 'end') client.end();
-        else client.resetAndDestroy();
-      } else upstream.write(chunk);
-    });
-    upstream.on('data', (chunk: Buffer) => client.write(chunk));
+    carry(client, upstream);
     client.once('close', () => upstream.destroy());
     upstream.once('close', () => client.destroy());
   }).listen(0, '127.0.0.1');
@@ -39,7 +29,6 @@ async function lineThatBreaksAt(url: string, words: string, times: number, how: 
   own.port = `${(server.address() as AddressInfo).port}`;
   return {
     url: own.href,
-    cuts: () => cuts,
     [Symbol.asyncDispose]: async () => {
       for (const socket of sockets) socket.destroy();
       server.close();
@@ -48,12 +37,52 @@ async function lineThatBreaksAt(url: string, words: string, times: number, how: 
   };
 }
 
+/** It breaks, so many times, as soon as a client sends what is asked for; `cuts` tells how often it did. */
+async function lineThatBreaksAt(
+  url: string,
+  words: string,
+  times: number,
+  hangUp: (client: Socket, all: readonly Socket[]) => void,
+): Promise<Line & { readonly cuts: () => number }> {
+  let cuts = 0;
+  const clients = new Set<Socket>();
+  const line = await lineTo(url, (client, upstream) => {
+    clients.add(client);
+    client.once('close', () => clients.delete(client));
+    client.on('data', (chunk: Buffer) => {
+      if (cuts < times && chunk.includes(words)) {
+        cuts += 1;
+        hangUp(client, [...clients]);
+      } else upstream.write(chunk);
+    });
+    upstream.on('data', (chunk: Buffer) => client.write(chunk));
+  });
+  return { ...line, cuts: () => cuts };
+}
+
+const hangUps = {
+  end: (client: Socket) => void client.end(),
+  reset: (client: Socket) => void client.resetAndDestroy(),
+};
+
+/** The answer with these words is the last that comes through. */
+async function lineThatFallsSilentAfter(url: string, words: string): Promise<Line> {
+  let isSilent = false;
+  return lineTo(url, (client, upstream) => {
+    client.on('data', (chunk: Buffer) => upstream.write(chunk));
+    upstream.on('data', (chunk: Buffer) => {
+      if (!isSilent) client.write(chunk);
+      isSilent ||= chunk.includes(words);
+    });
+  });
+}
+
 // Vitest fails on a rejection that nobody handles, as Node ends a process.
 test.each(['end', 'reset'] as const)(
   'a server that goes away (%s) while a connection reads its types fails the query and not the process',
   async (how) => {
     await using server = await createTestDatabase();
-    await using line = await lineThatBreaksAt(server.url, 'typarray', 3, how);
+    await using line = await lineThatBreaksAt(server.url, 'typarray', 3, hangUps[how]);
     await using database = connectDatabase(line.url, { hotConnections: 3 });
     const answers = await Promise.allSettled([1, 2, 3].map((n) => database.hot`select ${n}::int as n`));
     const failed = answers.filter((answer) => answer.status === 'rejected');
@@ -65,14 +94,17 @@ test.each(['end', 'reset'] as const)(
 );
 
 test.each(['end', 'reset'] as const)(
-  'what is asked as soon as a lost connection (%s) is known of is answered: the connection may not be gone yet',
+  'what is asked as soon as a lost connection (%s) is known of is answered: others may be lost, and not gone yet',
   async (how) => {
     await using server = await createTestDatabase();
-    await using line = await lineThatBreaksAt(server.url, 'cut here', 1, how);
-    await using database = connectDatabase(line.url, { hotConnections: 1 });
-    const ask = (text: string) => database.hot<{ text: string }[]>`select ${text}::text as text`;
-    // From the second time on a statement is one message, behind which others go out.
-    expect(await ask('first')).toEqual([{ text: 'first' }]);
+    // Whose query it was hears of it last.
+    await using line = await lineThatBreaksAt(server.url, 'cut here', 1, (client, all) => {
+      for (const each of all) if (each !== client) hangUps[how](each);
+      hangUps[how](client);
+    });
+    await using database = connectDatabase(line.url, { hotConnections: 3 });
+    const ask = (text: string) => database.hot<{ text: string }[]>`select ${text}::text as text`.execute();
+    await Promise.all(['one', 'two', 'three'].map(ask));
     const again = await ask('cut here').catch((error: unknown) => {
       expect(isUnreachable(error)).toBe(true);
       return Promise.allSettled([ask('again'), ask('once more')]);
@@ -83,3 +115,41 @@ test.each(['end', 'reset'] as const)(
     expect(await ask('after')).toEqual([{ text: 'after' }]);
   },
 );
+
+test('behind a query that waits for a lock nobody else waits, as long as a connection is free', async () => {
+  await using server = await createTestDatabase();
+  await using holder = connectDatabase(server.url, { hotConnections: 1 });
+  await using database = connectDatabase(server.url, { hotConnections: 2 });
+  // It is sent at once, and not when it is awaited.
+  const ask = (lock: number) =>
+    database.hot<{ n: number }[]>`select ${lock}::int as n from pg_advisory_xact_lock(${lock})`.execute();
+  await Promise.all([ask(1), ask(2), ask(3)]);
+  await holder.hot`select pg_advisory_lock(1), pg_advisory_lock(2)`;
+  const long = ask(1);
+  const short = ask(2);
+  const next = ask(3);
+  await holder.hot`select pg_advisory_unlock(2)`;
+  expect(await short).toEqual([{ n: 2 }]);
+  expect(await Promise.race([next, long])).toEqual([{ n: 3 }]);
+  await holder.hot`select pg_advisory_unlock(1)`;
+  expect(await long).toEqual([{ n: 1 }]);
+});
+
+test('each of several queries has its own deadline: an answer to one says nothing of the others', async () => {
+  await using server = await createTestDatabase();
+  await using line = await lineThatFallsSilentAfter(server.url, 'first');
+  await using database = connectDatabase(line.url, { hotConnections: 1 });
+  const ask = (text: string) => database.hot<{ text: string }[]>`select ${text}::text as text`.execute();
+  await ask('warm');
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+  try {
+    const [first, second] = [ask('first'), Promise.allSettled([ask('second')])];
+    await first;
+    await setImmediate();
+    vi.advanceTimersByTime(7_000);
+    const [given] = await second;
+    expect(given.status === 'rejected' && isUnreachable(given.reason)).toBe(true);
+  } finally {
+    vi.useRealTimers();
+  }
+});
