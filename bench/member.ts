@@ -71,8 +71,8 @@ export interface Verified {
 }
 
 /** `cabrank verify`, in a process of its own. */
-export async function verifyRecords(databaseUrl: string): Promise<Verified> {
-  const child = spawn(process.execPath, [CABRANK, 'verify', '--json'], {
+export async function verifyRecords(databaseUrl: string, connections = 2): Promise<Verified> {
+  const child = spawn(process.execPath, [CABRANK, 'verify', '--json', '--connections', String(connections)], {
     env: { ...process.env, DATABASE_URL: databaseUrl },
     stdio: ['ignore', 'pipe', 'inherit'],
     signal: AbortSignal.timeout(VERIFY_DEADLINE_MS),

@@ -1,4 +1,5 @@
 /** The growth benchmark: what a ride costs with more processes, more drivers and a longer past. */
+import { availableParallelism } from 'node:os';
 import { connectDatabase, type Sql } from '../../src/database/connection.ts';
 import postgres from '../../src/database/postgres.ts';
 import { findHighestHeld } from '../city/search.ts';
@@ -124,7 +125,7 @@ async function measureSizes({
 
 async function verifyPast({ history, databaseUrl }: Site): Promise<Past> {
   const startedMs = performance.now();
-  const verified = await verifyRecords(databaseUrl);
+  const verified = await verifyRecords(databaseUrl, availableParallelism());
   return { offers: history, verifySeconds: Math.round((performance.now() - startedMs) / 100) / 10, ...verified };
 }
 

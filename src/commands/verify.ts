@@ -5,7 +5,7 @@ import { checkHistory, isTooTame, type HistoryVerification } from '../verify/his
 import { parseDemands, type Demand } from '../verify/history/wildness.ts';
 import { VerifyError } from '../verify/reader.ts';
 import { formatHistory, formatVerification } from '../verify/report.ts';
-import { verify, verifyExitCode } from '../verify/verify.ts';
+import { verify, verifyExitCode, type VerifyOptions } from '../verify/verify.ts';
 import { readOptions, UsageError } from './usage.ts';
 
 const help = `
@@ -15,6 +15,7 @@ cabrank verify [options]      exit code 0: all hold; 1: violations; 2: nothing t
   --history FILE   check what clients were told under load, too: one JSON object a line (src/verify/history.ts)
   --demand LIST    how wild that load had to be, as in stale=200,lostReplies=50,kills=5; of commands, refused, unknown,
                    okConfirms, shown, stale, lostReplies, expiriesDuringConfirm, takeovers, faults, kills
+  --connections N  steps read at once, each by a core of the database's machine; a service at work keeps the others     2
   --json           print the whole result as JSON
 
 Reads DATABASE_URL if it is set. Safe on a running service: it reads in short steps. With a history the load is over,
@@ -25,6 +26,7 @@ const options = {
   'data-dir': { type: 'string' },
   history: { type: 'string' },
   demand: { type: 'string' },
+  connections: { type: 'string' },
   json: { type: 'boolean' },
 } as const;
 
@@ -34,18 +36,25 @@ export async function verifyCommand(args: string[]): Promise<number> {
   const { history: path, demand } = flags;
   if (demand !== undefined && path === undefined) throw new UsageError('--demand is about a --history');
   const demands = readDemands(demand ?? '');
+  const connections = readConnections(flags.connections);
   if (path !== undefined) await mustExist(path, 'history');
   await using stack = new AsyncDisposableStack();
   const url =
     process.env['DATABASE_URL'] || (await findDatabase(flags['data-dir'] ?? process.env['DATA_DIR'] ?? 'data', stack));
   const history = path === undefined ? null : await checkedHistory(url, path, demands);
-  const verification = await verify(url);
+  const verification = await verify(url, connections);
   if (flags.json === true) console.log(JSON.stringify(history === null ? verification : { ...verification, history }));
   else
     console.log([formatVerification(verification), ...(history === null ? [] : [formatHistory(history)])].join('\n'));
   if (history === null) return verifyExitCode(verification);
   if (history.violations > 0) return 1;
   return verifyExitCode(verification) || (isTooTame(history) ? 2 : 0);
+}
+
+function readConnections(text: string | undefined): Pick<VerifyOptions, 'connections'> {
+  if (text === undefined) return {};
+  if (!/^[1-9]\d?$/.test(text)) throw new UsageError('--connections takes a number from 1 to 99');
+  return { connections: Number(text) };
 }
 
 function readDemands(text: string): readonly Demand[] {

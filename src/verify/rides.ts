@@ -108,7 +108,7 @@ told as materialized (
     count(*) filter (where letter = 'm') over w as made_offers, count(*) filter (where ${isEnd}) over w as ended_offers,
     count(*) filter (where letter in ('G', 'U')) over w as given_back
   from (select *, coalesce(${cases('type', letters)}, '?') as letter from ride_events
-    where ${inRange('ride_id', 'uuid')} offset 0) lettered
+    where ${inRange('ride_id', 'uuid')} order by ride_id, seq) lettered
   window w as (partition by ride_id order by seq rows unbounded preceding)),
 story as materialized (
   select ride_id, count(*) as events, string_agg(letter, '' order by seq) as letters,

@@ -684,11 +684,17 @@ describe('cabrank verify --history', () => {
     expect(JSON.parse(said)).toMatchObject({ violations: 0, history: { violations: 0, run: { name: 'small' } } });
   });
 
+  test('finds the same over as many connections as it is given', async () => {
+    const { said } = await run('--json');
+    expect(await run('--json', '--connections', '4')).toEqual({ code: 0, said });
+  });
+
   test('says so when the file isn’t there, the region isn’t, or the demands make no sense', async () => {
     await expect(run('--history', join(folder, 'nowhere'))).rejects.toThrow('there is no history');
     const elsewhere = await fileOf(textOf(load.lines).replaceAll('"regionId":"city"', '"regionId":"atlantis"'));
     await expect(run('--history', elsewhere)).rejects.toThrow('no region atlantis');
     await expect(run('--history', elsewhere, '--demand', 'x=1')).rejects.toThrow('--demand');
     await expect(run('--demand', 'kills=1')).rejects.toThrow('--history');
+    await expect(run('--connections', '0')).rejects.toThrow('--connections');
   });
 });
