@@ -85,7 +85,7 @@ export async function runRound(deps: RoundDeps, region: Region): Promise<RoundOu
 async function openRound({ sql, leasing }: RoundDeps, { number }: Region): Promise<transitions.OpenRound> {
   const round = await transitions.openRound(sql, number, ROUND_RIDES_MAX);
   if (!round.is_overdue) return round;
-  await leasing.expire(number);
+  await leasing.expireSome(number);
   await leasing.cancelNoShows(number);
   return transitions.openRound(sql, number, ROUND_RIDES_MAX);
 }

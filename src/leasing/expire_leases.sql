@@ -1,27 +1,28 @@
 -- leased → available, when the term is over: `expired` if the device had the offer, `undeliverable` if it never
 -- did. Never waits. An offer that was renewed since is looked at again at its new end. Returns what it looked at,
--- so that the caller can go on behind rows that others hold.
-create or replace function expire_leases(p_region smallint, p_after timestamptz, p_limit int)
+-- so that the caller can go on behind rows that others hold. Leases that were granted together end together: p_after alone
+-- would pass over those that the limit left out.
+create or replace function expire_leases(p_region smallint, p_after timestamptz, p_limit int, p_after_offer_id uuid default null)
 returns table (offer_id uuid, ride_id uuid, driver_id text, ended_as text, due_at timestamptz, late_ms real, held_ms real)
 language plpgsql as $$
 #variable_conflict use_column
 declare
   v_now timestamptz := clock_timestamp();
   v_due uuid[];
+  v_due_rides uuid[];
+  v_due_drivers text[];
   v_rides uuid[];
   v_drivers text[];
   v_over uuid[];
   v_status text[];
 begin
-  v_due := array(
-    select id from offers o
-    where o.region = p_region and o.due_at is not null and o.due_at <= v_now and o.due_at > p_after
-    order by o.due_at limit p_limit);
-  if cardinality(v_due) = 0 then return; end if;
-  v_rides := lock_rides(p_region,
-    array(select o.ride_id from offers o where o.region = p_region and o.id = any(v_due)), false);
-  v_drivers := lock_drivers(p_region,
-    array(select o.driver_id from offers o where o.region = p_region and o.id = any(v_due)), false);
+  select array_agg(o.id), array_agg(o.ride_id), array_agg(o.driver_id) into v_due, v_due_rides, v_due_drivers from (
+    select o.id, o.ride_id, o.driver_id from offers o
+    where o.region = p_region and o.due_at is not null and o.due_at <= v_now and (o.due_at, o.id) > (p_after, p_after_offer_id)
+    order by o.due_at, o.id limit p_limit) o;
+  if v_due is null then return; end if;
+  v_rides := lock_rides(p_region, v_due_rides, false);
+  v_drivers := lock_drivers(p_region, v_due_drivers, false);
   v_now := clock_timestamp();
 
   select array_agg(o.id), array_agg(case when d.lease_received_at is null then 'undeliverable' else 'expired' end)
@@ -44,6 +45,7 @@ begin
   if v_over is not null then
     perform end_offers(p_region, v_over, v_status, array[]::text[], false, true, v_now);
   end if;
+  if cardinality(v_over) = cardinality(v_due) then return; end if;
   update offers o set due_at = d.lease_expires_at
   from driver_state d
   where o.region = p_region and o.id = any(v_due) and o.status = 'pending'

@@ -67,6 +67,8 @@ const LEASE_SET_MAX = 50;
 const SWEEP_SET_MAX = 100;
 /** Sets of one walk: what is left after so many is for the next. */
 const SWEEP_SETS_MAX = 500;
+/** The same of a round, which frees as many leases as it looks at rides and doesn't wait for a herd of them to end. */
+const ROUND_SETS_MAX = 5;
 /** Walks at once where more is over than a set takes: 50,000 leases that end together take one core 5 s. */
 const SWEEP_WALKS = 2;
 
@@ -503,18 +505,21 @@ export function createLeasing({ hot }: Pick<Database, 'hot'>, metrics: Metrics, 
   }
 
   /** Frees leases that are over, the next set behind `after`; returns how many ended, and where to go on. */
-  async function expireSet(region: number, after: string): Promise<{ ended: number; last: string | null }> {
+  async function expireSet(
+    region: number,
+    after: transitions.DuePlace,
+  ): Promise<{ ended: number; last: transitions.DuePlace | null }> {
     const due = await transitions.expireLeases(hot, region, after, SWEEP_SET_MAX);
     const over = due.filter((each): each is typeof each & transitions.EndedTerm => each.ended_as !== null);
     for (const { late_ms } of over) metrics.sweeperLag.observe(late_ms / 1000);
     tellLapsed(region, over);
-    return { ended: over.length, last: due.length < SWEEP_SET_MAX ? null : due.at(-1)!.due_at };
+    return { ended: over.length, last: due.length < SWEEP_SET_MAX ? null : due.at(-1)! };
   }
 
-  async function walkExpired(region: number, after: string): Promise<number> {
+  async function walkExpired(region: number, setsMax: number): Promise<number> {
     let ended = 0;
-    let last: string | null = after;
-    for (let sets = 0; sets < SWEEP_SETS_MAX && last !== null; sets += 1) {
+    let last: transitions.DuePlace | null = transitions.FROM_THE_FIRST;
+    for (let sets = 0; sets < setsMax && last !== null; sets += 1) {
       const set = await expireSet(region, last);
       ended += set.ended;
       last = set.last;
@@ -522,15 +527,15 @@ export function createLeasing({ hot }: Pick<Database, 'hot'>, metrics: Metrics, 
     return ended;
   }
 
-  /**
-   * Frees every lease of the region that is over, in bounded sets, going on behind rows that others hold. Called at
-   * the start of each round and by the sweeper. Returns how many ended.
-   */
+  /** Frees leases of the region that are over, in order of their ends, as many as a round may wait for; returns how many. */
+  const expireSome = (region: number): Promise<number> => walkExpired(region, ROUND_SETS_MAX);
+
+  /** Frees every lease of the region that is over, in bounded sets, going on behind rows that others hold; returns how many. */
   async function expire(region: number): Promise<number> {
     const { ended, last } = await expireSet(region, transitions.FROM_THE_FIRST);
     if (last === null) return ended;
     // The walks pass over what the other one holds.
-    const walks = Array.from({ length: SWEEP_WALKS }, () => walkExpired(region, transitions.FROM_THE_FIRST));
+    const walks = Array.from({ length: SWEEP_WALKS }, () => walkExpired(region, SWEEP_SETS_MAX));
     return ended + (await Promise.all(walks)).reduce((sum, each) => sum + each, 0);
   }
 
@@ -567,6 +572,7 @@ export function createLeasing({ hot }: Pick<Database, 'hot'>, metrics: Metrics, 
     online: (region: number, driverId: string) => onlines.submit(region, driverId),
     offline: (region: number, driverId: string) => offlines.submit(region, driverId),
     expire,
+    expireSome,
     endTermsAhead,
   };
 }

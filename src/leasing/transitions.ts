@@ -258,14 +258,20 @@ export interface DueOffer {
   readonly driver_id: string;
   /** Null: renewed meanwhile, or held by somebody else. */
   readonly ended_as: 'expired' | 'undeliverable' | null;
-  /** Microseconds of the database's clock since 1970, as text: the cursor for the next call. */
+  /** By the database's clock, as text, which has its microseconds. */
   readonly due_at: string;
   /** How long after its end the term was ended. */
   readonly late_ms: number;
   readonly held_ms: number;
 }
 
-export const FROM_THE_FIRST = '-infinity';
+/** Where a walk along what is due has come to. */
+export interface DuePlace {
+  readonly due_at: string;
+  readonly offer_id: string | null;
+}
+
+export const FROM_THE_FIRST: DuePlace = { due_at: '-infinity', offer_id: null };
 
 export interface TermAhead {
   readonly offer_id: string;
@@ -299,9 +305,11 @@ export async function bringRidesForward(sql: Sql, region: number, waitMaxMs: num
   return row!.moved;
 }
 
-export async function expireLeases(sql: Sql, region: number, after: string, limit: number): Promise<DueOffer[]> {
+/** In the order in which they were due. */
+export async function expireLeases(sql: Sql, region: number, after: DuePlace, limit: number): Promise<DueOffer[]> {
   return sql<DueOffer[]>`select offer_id, ride_id, driver_id, ended_as, due_at::text, late_ms, held_ms
-    from expire_leases(${region}::smallint, ${after}::text::timestamptz, ${limit}::int) order by due_at`;
+    from expire_leases(${region}::smallint, ${after.due_at}::text::timestamptz, ${limit}::int, ${after.offer_id}::uuid) e
+    order by e.due_at, e.offer_id`;
 }
 
 export interface CancelAsk {

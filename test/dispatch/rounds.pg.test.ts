@@ -10,10 +10,11 @@ import { startMatcher } from '../../src/dispatch/matcher.ts';
 import { runRound } from '../../src/dispatch/round.ts';
 import { Supply } from '../../src/dispatch/supply.ts';
 import { createLeasing } from '../../src/leasing/leasing.ts';
-import { recordPositions } from '../../src/leasing/transitions.ts';
+import { newId, newLeaseToken } from '../../src/leasing/ids.ts';
+import { leaseDrivers, recordPositions } from '../../src/leasing/transitions.ts';
 import { createMetrics } from '../../src/ops/metrics.ts';
 import { Regions } from '../../src/regions.ts';
-import { addRides, CENTER, moveExpiry, openCity, type City } from '../support/city.ts';
+import { addRides, CENTER, leaseTerms, moveExpiry, openCity, type City } from '../support/city.ts';
 
 const silent = { debug: () => {}, info: () => {}, warn: () => {}, error: () => {} };
 
@@ -205,4 +206,35 @@ test('for a moment rounds know the drivers whom they read, except those they ask
   const round = () => runRound({ ...deps, supply }, region);
   expect(await round()).toMatchObject({ looked: 2, offered: 0, nextInMs: 0 });
   expect(await round()).toMatchObject({ looked: 2, offered: 2 });
+});
+
+test('a round waits for no herd of leases that end together: it frees some, and the next ones the others', async () => {
+  await using city = await openCity(700);
+  const { round } = await rounds(city);
+  const rideIds = await addRides(city.sql, city.region, 700);
+  const asks = rideIds.map((rideId, i) => ({
+    rideId,
+    driverId: `d${i + 1}`,
+    offerId: newId(city.region),
+    leaseToken: newLeaseToken(),
+    pickupEtaS: 60,
+  }));
+  await leaseDrivers(city.sql, city.region, asks, leaseTerms, false);
+  await moveExpiry(
+    city.sql,
+    city.region,
+    asks.map(({ driverId }) => driverId),
+    -600_000,
+  );
+  const overdue = async (): Promise<number> => {
+    const [row] = await city.sql<
+      { n: number }[]
+    >`select count(*)::int as n from offers where due_at < clock_timestamp()`;
+    return row!.n;
+  };
+  expect(await overdue()).toBe(700);
+  await round();
+  expect(await overdue()).toBe(200);
+  await round();
+  expect(await overdue()).toBe(0);
 });

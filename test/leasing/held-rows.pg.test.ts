@@ -492,8 +492,14 @@ describe('a sweep', () => {
     // Nothing is given back to a cursor that is past it.
     await moveExpiry(sql, region, ['d4', 'd6'], -120_000);
     const [first] = await t.expireLeases(sql, region, t.FROM_THE_FIRST, 1);
-    await sql`update offers set due_at = ${first!.due_at}::timestamptz where due_at is not null and driver_id in ('d4', 'd6')`;
-    expect(await t.expireLeases(sql, region, first!.due_at, 10)).toEqual([]);
+    const [left] = await sql<{ id: string }[]>`update offers set due_at = ${first!.due_at}::text::timestamptz
+      where due_at is not null and driver_id in ('d4', 'd6') returning id`;
+    expect(await t.expireLeases(sql, region, { due_at: first!.due_at, offer_id: left!.id }, 10)).toEqual([]);
+    // What ends at the same time, and comes later, isn't passed over.
+    const place = { due_at: first!.due_at, offer_id: '00000000-0000-0000-0000-000000000000' };
+    expect(await t.expireLeases(sql, region, place, 10)).toMatchObject([
+      { offer_id: left!.id, ended_as: 'undeliverable' },
+    ]);
   });
 
   test('renews no look at what others hold', async () => {
