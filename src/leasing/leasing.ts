@@ -65,12 +65,12 @@ const REQUESTS_REST_MS = 3;
 const STEPS_REST_MS = 20;
 const LEASE_SET_MAX = 50;
 const SWEEP_SET_MAX = 100;
-/** Sets of one walk: what is left after so many is for the next. */
+/** What is over beyond so many sets is for the next sweep. */
 const SWEEP_SETS_MAX = 500;
-/** The same of a round, which frees as many leases as it looks at rides and doesn't wait for a herd of them to end. */
+/** A round frees as many leases as it looks at rides, and doesn't wait for a herd of them to end. */
 const ROUND_SETS_MAX = 5;
-/** Walks at once where more is over than a set takes: 50,000 leases that end together take one core 5 s. */
-const SWEEP_WALKS = 2;
+/** Sets at once of a herd: 50,000 leases that end together take one core 5 s. */
+const SWEEP_LANES = 3;
 
 const claimKey = ({ offerId, leaseToken, driverId }: transitions.TermClaim): string =>
   `${offerId} ${leaseToken} ${driverId ?? ''}`;
@@ -516,10 +516,11 @@ export function createLeasing({ hot }: Pick<Database, 'hot'>, metrics: Metrics, 
     return { ended: over.length, last: due.length < SWEEP_SET_MAX ? null : due.at(-1)! };
   }
 
-  async function walkExpired(region: number, setsMax: number): Promise<number> {
+  /** Frees leases of the region that are over, in order of their ends, as many as a round may wait for; returns how many. */
+  async function expireSome(region: number): Promise<number> {
     let ended = 0;
     let last: transitions.DuePlace | null = transitions.FROM_THE_FIRST;
-    for (let sets = 0; sets < setsMax && last !== null; sets += 1) {
+    for (let sets = 0; sets < ROUND_SETS_MAX && last !== null; sets += 1) {
       const set = await expireSet(region, last);
       ended += set.ended;
       last = set.last;
@@ -527,16 +528,21 @@ export function createLeasing({ hot }: Pick<Database, 'hot'>, metrics: Metrics, 
     return ended;
   }
 
-  /** Frees leases of the region that are over, in order of their ends, as many as a round may wait for; returns how many. */
-  const expireSome = (region: number): Promise<number> => walkExpired(region, ROUND_SETS_MAX);
-
-  /** Frees every lease of the region that is over, in bounded sets, going on behind rows that others hold; returns how many. */
+  /**
+   * Frees every lease of the region that is over, in bounded sets, whatever others hold; returns how many. Of a herd it first
+   * looks where the sets begin, so that several are freed at once, and none looks at another's.
+   */
   async function expire(region: number): Promise<number> {
-    const { ended, last } = await expireSet(region, transitions.FROM_THE_FIRST);
+    let { ended, last } = await expireSet(region, transitions.FROM_THE_FIRST);
     if (last === null) return ended;
-    // The walks pass over what the other one holds.
-    const walks = Array.from({ length: SWEEP_WALKS }, () => walkExpired(region, SWEEP_SETS_MAX));
-    return ended + (await Promise.all(walks)).reduce((sum, each) => sum + each, 0);
+    const places = await transitions.duePlaces(hot, region, SWEEP_SET_MAX, SWEEP_SETS_MAX * SWEEP_SET_MAX);
+    const starts = [transitions.FROM_THE_FIRST, ...places];
+    const lane = async (): Promise<void> => {
+      for (let start = starts.shift(); start !== undefined; start = starts.shift())
+        ended += (await expireSet(region, start)).ended;
+    };
+    await Promise.all(Array.from({ length: SWEEP_LANES }, lane));
+    return ended;
   }
 
   /** Frees leases that begin in the future by the database's clock, of which the caller knows that they are over. */

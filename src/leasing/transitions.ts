@@ -305,6 +305,15 @@ export async function bringRidesForward(sql: Sql, region: number, waitMaxMs: num
   return row!.moved;
 }
 
+/** Behind every how many of the leases that are over a set of them ends, in the order of `expireLeases`. */
+export async function duePlaces(sql: Sql, region: number, setSize: number, limit: number): Promise<DuePlace[]> {
+  return sql<DuePlace[]>`select due_at::text, id as offer_id from (
+      select due_at, id, row_number() over (order by due_at, id) as nth from offers
+      where region = ${region}::smallint and due_at is not null and due_at <= clock_timestamp()
+      order by due_at, id limit ${limit}::int) due
+    where nth % ${setSize}::int = 0 order by nth`;
+}
+
 /** In the order in which they were due. */
 export async function expireLeases(sql: Sql, region: number, after: DuePlace, limit: number): Promise<DueOffer[]> {
   return sql<DueOffer[]>`select offer_id, ride_id, driver_id, ended_as, due_at::text, late_ms, held_ms
