@@ -33,8 +33,8 @@ export interface IdleFigures {
 }
 
 const SILENT_MS = 600_000;
-/** Drivers of the first kind are gone, and caches warm. */
-const SETTLE_MS = 3_000;
+/** Caches are warm, and a backend of PostgreSQL that has nothing to do has told what it did before: it takes 10 s for that. */
+const SETTLE_MS = 12_000;
 
 export async function benchIdle({ drivers, seconds, say, signal }: IdleOptions): Promise<IdleFigures> {
   const part = async (what: string, positionIntervalMs: number | null): Promise<Idle> => {

@@ -537,11 +537,11 @@ export function createLeasing({ hot }: Pick<Database, 'hot'>, metrics: Metrics, 
     if (last === null) return ended;
     const places = await transitions.duePlaces(hot, region, SWEEP_SET_MAX, SWEEP_SETS_MAX * SWEEP_SET_MAX);
     const starts = [transitions.FROM_THE_FIRST, ...places];
-    const lane = async (): Promise<void> => {
+    const freeInTurn = async (): Promise<void> => {
       for (let start = starts.shift(); start !== undefined; start = starts.shift())
         ended += (await expireSet(region, start)).ended;
     };
-    await Promise.all(Array.from({ length: SWEEP_LANES }, lane));
+    await Promise.all(Array.from({ length: SWEEP_LANES }, freeInTurn));
     return ended;
   }
 

@@ -257,6 +257,7 @@ async function runLookups({ sql, region, watch }: Bench): Promise<void> {
   expect(await indexesOf('expireLeases', () => t.expireLeases(sql, region, t.FROM_THE_FIRST, 50))).toEqual([
     'offers_due',
   ]);
+  expect(await indexesOf('duePlaces', () => t.duePlaces(sql, region, 50, 5_000))).toEqual(['offers_due']);
   const undelivered = await watch('undeliveredOffers', () => t.undeliveredOffers(sql, region, 0, 50));
   expect(Object.keys(undelivered.scans).filter((name) => name.startsWith('offers'))).toEqual([
     expect.stringMatching(/^offers_(due|pending_driver)$/),
