@@ -15,7 +15,7 @@ cabrank verify [options]      exit code 0: all hold; 1: violations; 2: nothing t
   --history FILE   check what clients were told under load, too: one JSON object a line (src/verify/history.ts)
   --demand LIST    how wild that load had to be, as in stale=200,lostReplies=50,kills=5; of commands, refused, unknown,
                    okConfirms, shown, stale, lostReplies, expiriesDuringConfirm, takeovers, faults, kills
-  --connections N  steps read at once, each by a core of the database's machine; a service at work keeps the others     2
+  --connections N  steps of the records read at once, each by a core of the database's machine     2
   --json           print the whole result as JSON
 
 Reads DATABASE_URL if it is set. Safe on a running service: it reads in short steps. With a history the load is over,

@@ -1,4 +1,4 @@
-/** Connections to the database: two pools with a deadline on everything, and how their errors are told apart. */
+/** Connections to the database: pools with a deadline on everything that is sent, and how their errors are told apart. */
 import net from 'node:net';
 import type { PostgresJsDatabase } from 'drizzle-orm/postgres-js';
 import type { Sql } from 'postgres';

@@ -1,8 +1,8 @@
 /**
  * Tidies: frees leases that are over and cancels rides whose riders didn't come in regions without rounds, watches the
  * drivers on their way to a pickup, writes down the ends of resource leases, takes drivers offline who are gone, drops
- * idempotency keys and finished work older than a day. Correctness never depends on it: every round frees its region's own
- * leases.
+ * idempotency keys and finished work older than a day. Correctness never depends on it: every round frees leases of its
+ * own region.
  */
 import type { Sql } from '../database/connection.ts';
 import type { Leasing } from '../leasing/leasing.ts';

@@ -11,18 +11,21 @@ declare
   v_due uuid[];
   v_due_rides uuid[];
   v_due_drivers text[];
+  v_due_at timestamptz[];
   v_rides uuid[];
   v_drivers text[];
   v_over uuid[];
   v_status text[];
 begin
-  select array_agg(o.id), array_agg(o.ride_id), array_agg(o.driver_id) into v_due, v_due_rides, v_due_drivers from (
-    select o.id, o.ride_id, o.driver_id from offers o
+  select array_agg(o.id), array_agg(o.ride_id), array_agg(o.driver_id), array_agg(o.due_at)
+  into v_due, v_due_rides, v_due_drivers, v_due_at from (
+    select o.id, o.ride_id, o.driver_id, o.due_at from offers o
     where o.region = p_region and o.due_at is not null and o.due_at <= v_now and (o.due_at, o.id) > (p_after, p_after_offer_id)
     order by o.due_at, o.id limit p_limit) o;
   if v_due is null then return; end if;
   v_rides := lock_rides(p_region, v_due_rides, false);
-  v_drivers := lock_drivers(p_region, v_due_drivers, false);
+  v_drivers := lock_drivers(p_region,
+    array(select a.driver_id from unnest(v_due_rides, v_due_drivers) a(ride_id, driver_id) where a.ride_id = any(v_rides)), false);
   v_now := clock_timestamp();
 
   select array_agg(o.id), array_agg(case when d.lease_received_at is null then 'undeliverable' else 'expired' end)
@@ -34,13 +37,13 @@ begin
     and d.lease_expires_at <= greatest(v_now, d.updated_at);
 
   return query
-  select o.id, o.ride_id, o.driver_id, e.status, o.due_at,
+  select o.id, o.ride_id, o.driver_id, e.status, a.due_at,
     (extract(epoch from v_now - d.lease_expires_at) * 1000)::real,
     (extract(epoch from v_now - d.lease_granted_at) * 1000)::real
-  from offers o
+  from unnest(v_due, v_due_at) a(id, due_at)
+  join offers o on o.region = p_region and o.id = a.id
   left join unnest(v_over, v_status) e(id, status) on e.id = o.id
-  left join driver_state d on d.region = p_region and d.driver_id = o.driver_id and d.offer_id = o.id
-  where o.region = p_region and o.id = any(v_due);
+  left join driver_state d on d.region = p_region and d.driver_id = o.driver_id and d.offer_id = o.id;
 
   if v_over is not null then
     perform end_offers(p_region, v_over, v_status, array[]::text[], false, true, v_now);

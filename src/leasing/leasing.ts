@@ -529,20 +529,27 @@ export function createLeasing({ hot }: Pick<Database, 'hot'>, metrics: Metrics, 
   }
 
   /**
-   * Frees every lease of the region that is over, in bounded sets, whatever others hold; returns how many. Of a herd it first
-   * looks where the sets begin, so that several are freed at once, and none looks at another's.
+   * Frees the leases of the region that are over, in bounded sets, except those that others hold; returns how many. Of a herd
+   * it first looks where the sets begin, so that several are freed at once and hardly look at each other's.
    */
   async function expire(region: number): Promise<number> {
-    let { ended, last } = await expireSet(region, transitions.FROM_THE_FIRST);
-    if (last === null) return ended;
+    const first = await expireSet(region, transitions.FROM_THE_FIRST);
+    if (first.last === null) return first.ended;
     const places = await transitions.duePlaces(hot, region, SWEEP_SET_MAX, SWEEP_SETS_MAX * SWEEP_SET_MAX);
     const starts = [transitions.FROM_THE_FIRST, ...places];
+    let all = first.ended;
     const freeInTurn = async (): Promise<void> => {
-      for (let start = starts.shift(); start !== undefined; start = starts.shift())
-        ended += (await expireSet(region, start)).ended;
+      for (let start = starts.shift(); start !== undefined; start = starts.shift()) {
+        const { ended } = await expireSet(region, start);
+        all += ended;
+      }
     };
-    await Promise.all(Array.from({ length: SWEEP_LANES }, freeInTurn));
-    return ended;
+    const lanes = Array.from({ length: SWEEP_LANES }, freeInTurn);
+    await Promise.all(lanes).finally(() => {
+      // Of one that failed the others end with their sets.
+      starts.length = 0;
+    });
+    return all;
   }
 
   /** Frees leases that begin in the future by the database's clock, of which the caller knows that they are over. */

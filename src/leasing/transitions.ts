@@ -309,7 +309,8 @@ export async function bringRidesForward(sql: Sql, region: number, waitMaxMs: num
 export async function duePlaces(sql: Sql, region: number, setSize: number, limit: number): Promise<DuePlace[]> {
   return sql<DuePlace[]>`select due_at::text, id as offer_id from (
       select due_at, id, row_number() over (order by due_at, id) as nth from offers
-      where region = ${region}::smallint and due_at is not null and due_at <= clock_timestamp()
+      where region = ${region}::smallint and due_at is not null
+        and due_at > '-infinity' and due_at <= (select clock_timestamp())
       order by due_at, id limit ${limit}::int) due
     where nth % ${setSize}::int = 0 order by nth`;
 }

@@ -153,3 +153,24 @@ test('each of several queries has its own deadline: an answer to one says nothin
     vi.useRealTimers();
   }
 });
+
+test('a transaction that loses its connection takes no place in the pool with it', async () => {
+  await using server = await createTestDatabase();
+  await using line = await lineThatBreaksAt(server.url, 'cut here', 1, hangUps.end);
+  await using database = connectDatabase(line.url, { coldConnections: 1 });
+  const lost = database.cold.begin((transaction) => transaction`select ${'cut here'}::text as text`);
+  expect(isUnreachable(await lost.catch((error: unknown) => error))).toBe(true);
+  expect(await database.cold`select 7 as n`).toEqual([{ n: 7 }]);
+  expect(await database.cold.begin((transaction) => transaction`select 8 as n`)).toEqual([{ n: 8 }]);
+});
+
+test('what still waits for a connection when all are closed is refused, and opens none', async () => {
+  await using server = await createTestDatabase();
+  const database = connectDatabase(server.url, { hotConnections: 1 });
+  await database.hot`select 1`;
+  const asked = [1, 2, 3].map((n) => database.hot`select ${n}::int as n from pg_sleep(0.1)`.execute());
+  const answers = Promise.allSettled(asked);
+  await database.close();
+  expect((await answers).map(({ status }) => status)).toEqual(['fulfilled', 'rejected', 'rejected']);
+  // A connection that was left open is found when the database is dropped.
+});
