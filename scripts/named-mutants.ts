@@ -37,9 +37,9 @@ export const NAMED: readonly NamedMutation[] = [
     name: 'sweep without its status condition',
     from: `and d.offer_id = o.id
   where o.region = p_region and o.id = any(v_due) and o.status = 'pending'
-    and o.ride_id = any(v_rides) and o.driver_id = any(v_drivers)
+    and o.driver_id = any(v_drivers)
     and d.lease_expires_at <= greatest(v_now, d.updated_at);`,
-    to: `where o.region = p_region and o.id = any(v_due) and o.ride_id = any(v_rides) and o.driver_id = any(v_drivers);`,
+    to: `where o.region = p_region and o.id = any(v_due) and o.driver_id = any(v_drivers);`,
   },
   {
     file: 'expire_leases.sql',

@@ -24,6 +24,7 @@ begin
     order by o.due_at, o.id limit p_limit) o;
   if v_due is null then return; end if;
   v_rides := lock_rides(p_region, v_due_rides, false);
+  -- So a driver who is locked has a ride that is, too.
   v_drivers := lock_drivers(p_region,
     array(select a.driver_id from unnest(v_due_rides, v_due_drivers) a(ride_id, driver_id) where a.ride_id = any(v_rides)), false);
   v_now := clock_timestamp();
@@ -33,7 +34,7 @@ begin
   from offers o
   join driver_state d on d.region = p_region and d.driver_id = o.driver_id and d.offer_id = o.id
   where o.region = p_region and o.id = any(v_due) and o.status = 'pending'
-    and o.ride_id = any(v_rides) and o.driver_id = any(v_drivers)
+    and o.driver_id = any(v_drivers)
     and d.lease_expires_at <= greatest(v_now, d.updated_at);
 
   return query
@@ -52,7 +53,7 @@ begin
   update offers o set due_at = d.lease_expires_at
   from driver_state d
   where o.region = p_region and o.id = any(v_due) and o.status = 'pending'
-    and o.ride_id = any(v_rides) and o.driver_id = any(v_drivers)
+    and o.driver_id = any(v_drivers)
     and d.region = p_region and d.driver_id = o.driver_id and d.offer_id = o.id
     and d.lease_expires_at > greatest(v_now, d.updated_at);
 end $$;
