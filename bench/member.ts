@@ -70,9 +70,10 @@ export interface Verified {
   readonly violations: number;
 }
 
-/** `cabrank verify`, in a process of its own. */
-export async function verifyRecords(databaseUrl: string, connections = 2): Promise<Verified> {
-  const child = spawn(process.execPath, [CABRANK, 'verify', '--json', '--connections', String(connections)], {
+/** `cabrank verify`, in a process of its own; over as many connections as it takes by itself unless it is told. */
+export async function verifyRecords(databaseUrl: string, connections?: number): Promise<Verified> {
+  const over = connections === undefined ? [] : ['--connections', String(connections)];
+  const child = spawn(process.execPath, [CABRANK, 'verify', '--json', ...over], {
     env: { ...process.env, DATABASE_URL: databaseUrl },
     stdio: ['ignore', 'pipe', 'inherit'],
     signal: AbortSignal.timeout(VERIFY_DEADLINE_MS),

@@ -133,8 +133,7 @@ ${table(
 )}
 
 What bounds it: the processors, of which the load generator has its share, and how far they carry changes from minute to minute on a
-shared machine: 1,800 rides/s didn't hold in a minute in which all processes, the load's too, took half as much time again for the same, and
-2,000 did in the next. Beyond the highest rate every step waits in line, a ride keeps its driver for seconds, and drivers run out. Below the highest rate a ride costs more, because sets are smaller: a transaction of one
+shared machine. Beyond the highest rate every step waits in line, a ride keeps its driver for seconds, and drivers run out. Below the highest rate a ride costs more, because sets are smaller: a transaction of one
 costs the database about as much as one of five.`;
 }
 

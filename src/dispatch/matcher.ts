@@ -4,6 +4,7 @@
  * interval between rounds those of requests run beside it.
  */
 import type { Logger } from '../ops/log.ts';
+import { lookAgain } from '../ops/look-every.ts';
 import type { Region } from '../regions.ts';
 import type { Paired } from '../leasing/leasing.ts';
 import * as transitions from '../leasing/transitions.ts';
@@ -140,19 +141,19 @@ export function startMatcher(deps: RoundDeps & { readonly log: Logger; readonly 
     }
   }
 
-  let polling: Promise<void> = Promise.resolve();
-  let pollTimer: NodeJS.Timeout;
-  const pollIn = (ms: number): void => {
-    pollTimer = setTimeout(() => {
-      const everyMs = deps.isQueueDown() ? POLL_QUEUE_DOWN_MS : POLL_MS;
-      polling = poll(everyMs === POLL_MS ? POLL_MS : 0)
-        .catch((error: unknown) => deps.log.warn({ err: error }, 'the poll for waiting rides failed'))
-        .then(() => {
-          if (!isStopped) pollIn(everyMs);
-        });
-    }, ms);
-  };
-  pollIn(POLL_MS);
+  const pollEveryMs = (): number => (deps.isQueueDown() ? POLL_QUEUE_DOWN_MS : POLL_MS);
+  const stopPolling = lookAgain(
+    POLL_MS,
+    async () => {
+      const everyMs = pollEveryMs();
+      await poll(everyMs === POLL_MS ? POLL_MS : 0);
+      return everyMs;
+    },
+    (error) => {
+      deps.log.warn({ err: error }, 'the poll for waiting rides failed');
+      return pollEveryMs();
+    },
+  );
 
   async function pair(number: number, rides: readonly NewRide[]): Promise<Paired | null> {
     const region = await deps.regions.byNumber(number).catch(() => null);
@@ -193,9 +194,8 @@ export function startMatcher(deps: RoundDeps & { readonly log: Logger; readonly 
     pair,
     stop: async () => {
       isStopped = true;
-      clearTimeout(pollTimer);
       for (const { timer } of beats.values()) if (timer !== null) clearTimeout(timer);
-      await Promise.all([polling, ...running]);
+      await Promise.all([stopPolling(), ...running]);
     },
   };
 }

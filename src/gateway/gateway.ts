@@ -233,8 +233,7 @@ export class Gateway {
     return nextInMs;
   }
 
-  /** Keeps drivers present who are connected and have nothing to say. */
-  /** Returns when to do it again. */
+  /** Keeps drivers present who are connected and have nothing to say. Returns when to do it again. */
   async #touchSilent(): Promise<number> {
     const regions = new Map((await this.#deps.regions.all().catch(() => [])).map((region) => [region.number, region]));
     const now = performance.now();
