@@ -3,6 +3,7 @@ import { fork, spawn, type ChildProcess } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
+import { connectDatabase } from '../src/database/connection.ts';
 
 const CABRANK = fileURLToPath(new URL('../src/main.ts', import.meta.url));
 const START_DEADLINE_MS = 120_000;
@@ -39,12 +40,27 @@ export async function startMember(
   }
 }
 
+/** Of 16 MB each: as much as `min_wal_size` keeps. */
+const WAL_FILES = 30;
+
+/**
+ * Makes the WAL files that a server writes over once it has run for a while. A new one makes each when it comes to it, and
+ * everybody who commits waits for that.
+ */
+export async function fillWal(databaseUrl: string): Promise<void> {
+  await using database = connectDatabase(databaseUrl, { coldConnections: 1 });
+  for (let file = 0; file < WAL_FILES; file++)
+    await database.cold`select pg_logical_emit_message(false, 'bench', ''), pg_switch_wal()`;
+  await database.cold`checkpoint`;
+}
+
 /** Services on one database that none of them owns, so that they tell each other what drivers shall hear. */
 export async function startTogether(
   open: AsyncDisposableStack,
   roles: readonly string[],
 ): Promise<{ readonly database: Member; readonly services: readonly Member[] }> {
   const database = open.use(await startMember(['database', '--temporary']));
+  await fillWal(database.databaseUrl);
   const settings = { DATABASE_URL: database.databaseUrl, AUTH_SECRET: randomBytes(32).toString('hex') };
   const services: Member[] = [];
   for (const role of roles) {

@@ -8,7 +8,7 @@
 import { solveAssignment, type AssignmentProblem } from './assignment-problem.ts';
 import { type DriverProfile, type Needs, UNSUITABLE, unsuitability, type Unsuitable } from './eligibility.ts';
 import { greatCircleM } from './geo.ts';
-import { DriverGrid } from './matching/driver-grid.ts';
+import { DriverTree } from './matching/driver-tree.ts';
 import type { TravelTime } from './travel-time.ts';
 
 export interface WaitingRide extends Needs {
@@ -48,7 +48,6 @@ export const matchings: { readonly nearest: Matching; readonly batch: Matching }
    */
   nearest(rides, drivers, context) {
     const seekers = openRound(rides, drivers, context);
-    takeNearest(seekers, context);
     return seekers.flatMap((seeker) => pairingsOf(seeker, seeker.greedy));
   },
 
@@ -60,7 +59,6 @@ export const matchings: { readonly nearest: Matching; readonly batch: Matching }
    */
   batch(rides, drivers, context) {
     const seekers = openRound(rides, drivers, context);
-    takeNearest(seekers, context);
     const cheapest = cheapestOf(seekers, drivers.length);
     return seekers.flatMap((seeker) => pairingsOf(seeker, cheapest.get(seeker) ?? []));
   },
@@ -81,8 +79,6 @@ interface Candidate {
 /** A ride in a round. */
 interface Seeker {
   readonly ride: WaitingRide;
-  /** Everyone available, for each vehicle class that it may be given. */
-  readonly grids: readonly DriverGrid<Cab>[];
   /** By ETA, then by id. */
   readonly candidates: readonly Candidate[];
   /** More eligible drivers may exist, farther away. */
@@ -91,18 +87,20 @@ interface Seeker {
   readonly greedy: Candidate[];
 }
 
-/** The rides in the order of waiting, each with its candidates. */
+/** The rides in the order of waiting, each with its candidates and with whom it takes when they choose one after another. */
 function openRound(
   rides: readonly WaitingRide[],
   drivers: readonly DriverProfile[],
   context: MatchingContext,
 ): Seeker[] {
-  const grids = gridsByClass(drivers);
+  const fleet = new Fleet(drivers, context);
   const waiting = rides.toSorted((a, b) => a.queuedAtMs - b.queuedAtMs || byText(a.rideId, b.rideId));
-  return waiting.map((ride) => {
-    const ofClasses = ride.vehicleClasses.flatMap((vehicleClass) => grids.get(vehicleClass) ?? []);
-    return { ride, grids: ofClasses, ...findCandidates({ ride, grids: ofClasses }, context), greedy: [] };
+  const seekers = waiting.map((ride): Seeker => {
+    const candidates = fleet.candidates(ride);
+    return { ride, ...candidates, greedy: [] };
   });
+  takeNearest(seekers, fleet);
+  return seekers;
 }
 
 /** By UTF-16 unit: the same everywhere, unlike a locale's order. */
@@ -110,44 +108,51 @@ function byText(a: string, b: string): number {
   return a < b ? -1 : a > b ? 1 : 0;
 }
 
-function gridsByClass(drivers: readonly DriverProfile[]): Map<string, DriverGrid<Cab>> {
-  const cabsByClass = new Map<string, Cab[]>();
-  const known = drivers.toSorted((a, b) => byText(a.driverId, b.driverId));
-  for (const [number, driver] of known.entries()) {
-    const cab = { ...driver, number, taken: false };
-    const cabs = cabsByClass.get(driver.vehicleClass);
-    if (cabs) cabs.push(cab);
-    else cabsByClass.set(driver.vehicleClass, [cab]);
+/** Those available, by vehicle class; who is taken is nobody's candidate any more. */
+class Fleet {
+  readonly #context: MatchingContext;
+  readonly #classes = new Map<string, { cabs: Cab[]; tree: DriverTree<Cab>; taken: number }>();
+
+  constructor(drivers: readonly DriverProfile[], context: MatchingContext) {
+    this.#context = context;
+    const known = drivers.toSorted((a, b) => byText(a.driverId, b.driverId));
+    const cabs = known.map((driver, number): Cab => ({ ...driver, number, taken: false }));
+    for (const [vehicleClass, of] of Map.groupBy(cabs, (cab) => cab.vehicleClass))
+      this.#classes.set(vehicleClass, { cabs: of, tree: new DriverTree(of), taken: 0 });
   }
-  return new Map(Array.from(cabsByClass, ([vehicleClass, cabs]) => [vehicleClass, new DriverGrid(cabs)]));
-}
 
-/** The nearest eligible drivers who aren't taken yet. */
-function findCandidates(
-  { ride, grids }: Pick<Seeker, 'ride' | 'grids'>,
-  { travelTime, candidatesMax }: MatchingContext,
-): Pick<Seeker, 'candidates' | 'cutOff'> {
-  const accepts = (cab: Cab) => !cab.taken && unsuitability(ride, cab, travelTime) === null;
-  const found = nearestOfAll(grids, ride, candidatesMax, accepts);
-  const candidates = found
-    .map((cab) => ({ cab, etaS: travelTime.etaS(cab.position, ride.pickup) }))
-    .filter(({ etaS }) => etaS < Infinity)
-    .sort(byEta);
-  return { candidates, cutOff: found.length === candidatesMax };
-}
+  take(cab: Cab): void {
+    cab.taken = true;
+    const of = this.#classes.get(cab.vehicleClass)!;
+    of.taken += 1;
+    if (of.taken * 2 < of.cabs.length) return;
+    // Where most are taken, looking for the others goes far.
+    of.cabs = of.cabs.filter(({ taken }) => !taken);
+    of.tree = new DriverTree(of.cabs);
+    of.taken = 0;
+  }
 
-/** Over the grids of several classes; `limit` at most. */
-function nearestOfAll(
-  grids: readonly DriverGrid<Cab>[],
-  { pickup, searchRadiusM }: WaitingRide,
-  limit: number,
-  accepts: (cab: Cab) => boolean,
-): Cab[] {
-  const found = grids.flatMap((grid) => grid.nearest(pickup, searchRadiusM, limit, accepts));
-  if (grids.length < 2) return found;
-  const byDistance = found.map((cab) => ({ cab, distanceM: greatCircleM(pickup, cab.position) }));
-  byDistance.sort((a, b) => a.distanceM - b.distanceM || a.cab.number - b.cab.number);
-  return byDistance.slice(0, limit).map(({ cab }) => cab);
+  /** The nearest eligible drivers. */
+  candidates(ride: WaitingRide): Pick<Seeker, 'candidates' | 'cutOff'> {
+    const { travelTime, candidatesMax } = this.#context;
+    const found = this.#nearest(ride, candidatesMax);
+    const candidates = found
+      .map((cab) => ({ cab, etaS: travelTime.etaS(cab.position, ride.pickup) }))
+      .filter(({ etaS }) => etaS < Infinity)
+      .sort(byEta);
+    return { candidates, cutOff: found.length === candidatesMax };
+  }
+
+  #nearest(ride: WaitingRide, limit: number): Cab[] {
+    const { pickup, searchRadiusM, vehicleClasses } = ride;
+    const accepts = (cab: Cab): boolean => !cab.taken && unsuitability(ride, cab, this.#context.travelTime) === null;
+    const trees = vehicleClasses.flatMap((vehicleClass) => this.#classes.get(vehicleClass)?.tree ?? []);
+    const found = trees.flatMap((tree) => tree.nearest(pickup, searchRadiusM, limit, accepts));
+    if (trees.length < 2) return found;
+    const byDistance = found.map((cab) => ({ cab, distanceM: greatCircleM(pickup, cab.position) }));
+    byDistance.sort((a, b) => a.distanceM - b.distanceM || a.cab.number - b.cab.number);
+    return byDistance.slice(0, limit).map(({ cab }) => cab);
+  }
 }
 
 function byEta(a: Candidate, b: Candidate): number {
@@ -155,24 +160,24 @@ function byEta(a: Candidate, b: Candidate): number {
 }
 
 /** Lets the rides choose one after another, place by place. */
-function takeNearest(seekers: readonly Seeker[], context: MatchingContext): void {
+function takeNearest(seekers: readonly Seeker[], fleet: Fleet): void {
   let choosing = seekers;
   // Ends after as many places as there are drivers at the latest: whoever goes on has just taken one.
   for (let place = 1; choosing.length > 0; place++) {
     choosing = choosing.filter((seeker) => {
-      const candidate = seeker.ride.places >= place ? nearestFree(seeker, context) : undefined;
+      const candidate = seeker.ride.places >= place ? nearestFree(seeker, fleet) : undefined;
       if (!candidate) return false;
-      candidate.cab.taken = true;
+      fleet.take(candidate.cab);
       seeker.greedy.push(candidate);
       return true;
     });
   }
 }
 
-function nearestFree(seeker: Seeker, context: MatchingContext): Candidate | undefined {
-  const candidate = seeker.candidates.find(({ cab }) => !cab.taken);
-  if (candidate || !seeker.cutOff) return candidate;
-  return findCandidates(seeker, context).candidates[0];
+function nearestFree({ ride, candidates, cutOff }: Seeker, fleet: Fleet): Candidate | undefined {
+  const candidate = candidates.find(({ cab }) => !cab.taken);
+  if (candidate || !cutOff) return candidate;
+  return fleet.candidates(ride).candidates[0];
 }
 
 /** One place of a ride, and who may fill it. */
@@ -242,10 +247,10 @@ export function whyNobody(
   { travelTime }: Pick<MatchingContext, 'travelTime'>,
 ): Map<string, NobodyFound> {
   if (rides.length === 0) return new Map();
-  const grid = new DriverGrid(drivers);
+  const tree = new DriverTree(drivers);
   return new Map(
     rides.map((ride) => {
-      const near = grid.nearest(ride.pickup, ride.searchRadiusM, NEAR_MAX, () => true);
+      const near = tree.nearest(ride.pickup, ride.searchRadiusM, NEAR_MAX, () => true);
       const reasons = near.map((driver) => unsuitability(ride, driver, travelTime));
       return [ride.rideId, commonest(reasons)];
     }),
@@ -267,9 +272,9 @@ export function countServable(
   { travelTime }: Pick<MatchingContext, 'travelTime'>,
 ): number {
   if (rides.length === 0 || drivers.length === 0) return 0;
-  const grid = new DriverGrid(drivers);
+  const tree = new DriverTree(drivers);
   const suits = (ride: WaitingRide) => (driver: DriverProfile) => unsuitability(ride, driver, travelTime) === null;
-  return rides.filter((ride) => grid.nearest(ride.pickup, ride.searchRadiusM, 1, suits(ride)).length > 0).length;
+  return rides.filter((ride) => tree.nearest(ride.pickup, ride.searchRadiusM, 1, suits(ride)).length > 0).length;
 }
 
 /** Which of these rides have as many drivers within their radius who suit them as could be candidates. */
@@ -278,10 +283,10 @@ export function haveCandidates(
   drivers: readonly DriverProfile[],
   { travelTime, candidatesMax }: MatchingContext,
 ): ReadonlySet<string> {
-  const grid = new DriverGrid(drivers);
+  const tree = new DriverTree(drivers);
   const suits = (ride: WaitingRide) => (driver: DriverProfile) => unsuitability(ride, driver, travelTime) === null;
   const enough = rides.filter(
-    (ride) => grid.nearest(ride.pickup, ride.searchRadiusM, candidatesMax, suits(ride)).length === candidatesMax,
+    (ride) => tree.nearest(ride.pickup, ride.searchRadiusM, candidatesMax, suits(ride)).length === candidatesMax,
   );
   return new Set(enough.map(({ rideId }) => rideId));
 }

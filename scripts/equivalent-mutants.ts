@@ -68,21 +68,26 @@ export const EQUIVALENT: readonly Excuse[] = [
     'd.offer_id = e.id',
   ),
 
-  ...excuses('expire_leases.sql', 'expire_leases', KEY, 'd.driver_id = o.driver_id'),
+  ...excuses('expire_leases.sql', 'expire_leases', KEY, 'd.driver_id = a.driver_id', 'd.driver_id = o.driver_id'),
   ...excuses('expire_leases.sql', 'expire_leases', TERM, "o.status = 'pending'", 'd.offer_id = o.id'),
+  ...excuses(
+    'expire_leases.sql',
+    'expire_leases',
+    'Of an offer that ended between the look and the locks: end_offers ends what is pending, and nothing else.',
+    'd.offer_id = a.id',
+  ),
+  ...excuses(
+    'expire_leases.sql',
+    'expire_leases',
+    'Whose ride and driver are both locked here, is due: a driver has one offer.',
+    'o.id = any(v_due)',
+  ),
   ...excuses(
     'expire_leases.sql',
     'expire_leases',
     'Said by the comparison as well; in these words the index of open offers is found.',
     'o.due_at is not null',
   ),
-  ...(['where o.region = p_region and o.id = any(v_due) and o.status'] as const).map((line) => ({
-    file: 'expire_leases.sql',
-    functionName: 'expire_leases',
-    text: 'o.id = any(v_due)',
-    line,
-    reason: 'Whose ride and driver are both locked here, is due: a driver has one offer.',
-  })),
   ...excuses(
     'expire_leases.sql',
     'expire_leases',

@@ -35,11 +35,9 @@ export const NAMED: readonly NamedMutation[] = [
   {
     file: 'expire_leases.sql',
     name: 'sweep without its status condition',
-    from: `and d.offer_id = o.id
-  where o.region = p_region and o.id = any(v_due) and o.status = 'pending'
-    and o.driver_id = any(v_drivers)
-    and d.lease_expires_at <= greatest(v_now, d.updated_at);`,
-    to: `where o.region = p_region and o.id = any(v_due) and o.driver_id = any(v_drivers);`,
+    from: `and d.offer_id = a.id
+      and d.driver_id = any(v_drivers) and d.lease_expires_at <= greatest(v_now, d.updated_at)`,
+    to: 'and d.driver_id = any(v_drivers)',
   },
   {
     file: 'expire_leases.sql',

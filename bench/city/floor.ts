@@ -2,7 +2,7 @@
 import { connectDatabase, type Sql } from '../../src/database/connection.ts';
 import { newId, newLeaseToken } from '../../src/leasing/ids.ts';
 import * as transitions from '../../src/leasing/transitions.ts';
-import { startMember } from '../member.ts';
+import { fillWal, startMember } from '../member.ts';
 import { addDrivers, addRegion, demandApplied, driverId, newRide, TERMS } from '../region.ts';
 
 export interface FloorFigures {
@@ -20,6 +20,7 @@ const DRIVERS_EACH = 50;
 /** On a database of its own, with the settings of the service's. */
 export async function measureFloor(say: (line: string) => void, signal: AbortSignal): Promise<FloorFigures> {
   await using server = await startMember(['database', '--temporary']);
+  await fillWal(server.databaseUrl);
   const byConnections: Record<number, number> = {};
   for (const connections of CONNECTIONS) {
     signal.throwIfAborted();

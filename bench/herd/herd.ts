@@ -4,7 +4,7 @@ import { signToken } from '../../src/client/token.ts';
 import { connectDatabase, type Sql } from '../../src/database/connection.ts';
 import { newId, newLeaseToken } from '../../src/leasing/ids.ts';
 import * as transitions from '../../src/leasing/transitions.ts';
-import { type Member, startMember } from '../member.ts';
+import { fillWal, type Member, startMember } from '../member.ts';
 import { type Percentiles, percentiles } from '../percentiles.ts';
 import { addDrivers, addRegion, demandApplied, driverId, newRide, TERMS } from '../region.ts';
 
@@ -42,6 +42,7 @@ interface Term {
 
 export async function benchHerd({ leases, say, signal }: HerdOptions): Promise<HerdFigures> {
   await using service = await startMember(['serve', '--temporary']);
+  await fillWal(service.databaseUrl);
   await using database = connectDatabase(service.databaseUrl, { hotConnections: LANES, coldConnections: 1 });
   const sql = database.hot;
   const token = await signToken({ secret: service.authSecret, sub: 'bench', role: 'service', ttlS: 3600 });

@@ -8,7 +8,7 @@ import type { Sql } from '../database/connection.ts';
 import type { Leasing } from '../leasing/leasing.ts';
 import * as transitions from '../leasing/transitions.ts';
 import type { Logger } from '../ops/log.ts';
-import { lookAgain } from '../ops/look-every.ts';
+import { lookAgain, lookEvery } from '../ops/look-every.ts';
 import type { Metrics } from '../ops/metrics.ts';
 import type { Regions } from '../regions.ts';
 import { dropStaleTickets, sweepLeases } from '../resource-leases/transitions.ts';
@@ -16,6 +16,7 @@ import { watchPickups } from './pickups.ts';
 
 /** A sweep comes when the next lease is over, but no sooner than this, and no later: leases are granted meanwhile. */
 export const SWEEP_MS = { least: 50, most: 1_000 };
+const TIDY_EVERY_MS = 500;
 const DRIVERS_STEP = 2_000;
 /** Steps of one walk along a region's drivers: a region of so many drivers and no more. */
 const DRIVER_STEPS_MAX = 1_000;
@@ -37,25 +38,51 @@ export interface SweeperDeps {
 
 /** Starts sweeping; the returned function stops it and waits for the sweep under way. */
 export function startSweeper(deps: SweeperDeps): () => Promise<void> {
-  let isStopped = false;
-  const retires = everyMs();
+  const stopping = new AbortController();
+  const stopEnding = lookAgain(
+    SWEEP_MS.least,
+    () => endWhatIsOver(deps, stopping.signal),
+    (error) => {
+      deps.log.warn({ err: error }, 'a sweep failed');
+      return SWEEP_MS.most;
+    },
+  );
+  // A walk along a large region's drivers takes a second, and leases don't wait for it.
+  const stopTidying = lookEvery(TIDY_EVERY_MS, tidier(deps, stopping.signal), (error) =>
+    deps.log.warn({ err: error }, 'tidying failed'),
+  );
+  return async () => {
+    stopping.abort();
+    await Promise.all([stopEnding(), stopTidying()]);
+  };
+}
+
+/** Frees leases and cancels rides whose riders didn't come; returns when to do so again. */
+async function endWhatIsOver({ sql, leasing, regions }: SweeperDeps, signal: AbortSignal): Promise<number> {
+  const all = await regions.all();
+  // What is granted after this look isn't over before the next.
+  const withinMs = Math.min(SWEEP_MS.most, ...all.map(({ policy }) => policy.deliveryTtlMs));
+  const ending = await transitions.endingRegions(sql, withinMs);
+  for (const { number } of all) {
+    if (signal.aborted) break;
+    if (ending.get(number) !== 0) continue;
+    await leasing.expire(number);
+    await leasing.cancelNoShows(number);
+  }
+  return Math.max(SWEEP_MS.least, Math.min(withinMs, ...ending.values()));
+}
+
+/** All that nobody waits for, each thing when its turn has come. */
+function tidier(deps: SweeperDeps, signal: AbortSignal): () => Promise<void> {
   const watches = everyMs();
+  const retires = everyMs();
   let resourcesAtMs = -Infinity;
   let keysAtMs = -Infinity;
-
-  /** Returns when to sweep again. */
-  const run = async (): Promise<number> => {
+  return async () => {
     const regions = await deps.regions.all();
-    // What is granted after this look isn't over before the next.
-    const withinMs = Math.min(SWEEP_MS.most, ...regions.map(({ policy }) => policy.deliveryTtlMs));
-    const ending = await transitions.endingRegions(deps.sql, withinMs);
     for (const region of regions) {
-      if (isStopped) return withinMs;
+      if (signal.aborted) return;
       const { number, policy } = region;
-      if (ending.get(number) === 0) {
-        await deps.leasing.expire(number);
-        await deps.leasing.cancelNoShows(number);
-      }
       if (watches(number, policy.positionIntervalMs)) await watchPickups(deps, region);
       if (retires(number, policy.presenceGraceMs / 2)) await retireAbsentDrivers(deps, number, policy.presenceGraceMs);
     }
@@ -69,16 +96,6 @@ export function startSweeper(deps: SweeperDeps): () => Promise<void> {
       await dropDoneWork(deps.sql);
       for (const { number } of regions) await dropOldKeys(deps.sql, number);
     }
-    return Math.max(SWEEP_MS.least, Math.min(withinMs, ...ending.values()));
-  };
-
-  const stop = lookAgain(SWEEP_MS.least, run, (error) => {
-    deps.log.warn({ err: error }, 'a sweep failed');
-    return SWEEP_MS.most;
-  });
-  return async () => {
-    isStopped = true;
-    await stop();
   };
 }
 

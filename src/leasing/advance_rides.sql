@@ -20,7 +20,7 @@ begin
   with going as (
     select r.id, r.status as phase, a.status, d.driver_id,
       case when a.status = 'driver_arrived' then nullif(policy_number(p_region, r.policy_version, 'noShowAfterMs', 0), 0) end as no_show_ms,
-      r.assigned_offer_id as offer_id, d.fence,
+      r.assigned_offer_id as offer_id, d.fence, r.event_seq + 1 as seq,
       greatest(v_now, r.updated_at, d.updated_at) as at
     from unnest(p_ride_ids, p_driver_ids, p_status) with ordinality a(ride_id, driver_id, status, ord)
     join rides r on r.region = p_region and r.id = a.ride_id
@@ -30,10 +30,9 @@ begin
   gone as (
     update rides r set status = g.status, ended_at = case when g.status = 'completed' then g.at end,
       stalled_since = null, no_show_at = g.at + make_interval(secs => g.no_show_ms / 1000.0),
-      event_seq = r.event_seq + 1, version = r.version + 1, updated_at = g.at
+      event_seq = g.seq, version = r.version + 1, updated_at = g.at
     from going g
     where r.region = p_region and r.id = g.id and r.status = g.phase and r.assigned_driver_id = g.driver_id
-    returning r.id, r.event_seq
   ),
   done as (
     update assignments s set ended_at = g.at, ended_as = 'completed' from going g
@@ -47,10 +46,10 @@ begin
       and d.status = 'assigned' and d.leased_to_ride_id = g.id
   )
   insert into ride_events (region, ride_id, seq, type, at, driver_id, offer_id, fence)
-  select p_region, g.id, o.event_seq,
+  select p_region, g.id, g.seq,
     case g.status when 'in_progress' then 'ride_started' when 'completed' then 'ride_completed' else 'driver_arrived' end,
     g.at, g.driver_id, g.offer_id, g.fence
-  from going g join gone o on o.id = g.id;
+  from going g;
 
   -- Mostly all of them go on, each another ride, and there is nothing left to judge.
   if cardinality(v_ords) = cardinality(p_ride_ids) then

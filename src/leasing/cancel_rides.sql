@@ -36,7 +36,7 @@ begin
       array_fill('ride_cancelled'::text, array[cardinality(v_offers)]), false, false, v_now);
 
     with ending as (
-      select r.id, a.source, a.reason, r.status as phase, r.assigned_driver_id, r.assigned_offer_id, d.fence,
+      select r.id, a.source, a.reason, r.status as phase, r.assigned_driver_id, r.assigned_offer_id, d.fence, r.event_seq + 1 as seq,
         greatest(v_now, r.updated_at, d.updated_at) as at
       from rides r
       join unnest(p_ride_ids, p_sources, p_reasons) with ordinality a(ride_id, source, reason, ord)
@@ -46,11 +46,10 @@ begin
     ),
     over as (
       update rides r set status = 'cancelled', queue_at = null, stalled_since = null, no_show_at = null, ended_at = e.at, cancel_source = e.source,
-        cancel_reason = e.reason, cancel_phase = e.phase, event_seq = r.event_seq + 1, version = r.version + 1,
+        cancel_reason = e.reason, cancel_phase = e.phase, event_seq = e.seq, version = r.version + 1,
         updated_at = e.at
       from ending e
       where r.region = p_region and r.id = e.id and r.status in ('searching', 'assigned', 'driver_arrived')
-      returning r.id, r.event_seq
     ),
     unassigned as (
       update assignments s set ended_at = e.at, ended_as = 'cancelled' from ending e
@@ -64,9 +63,9 @@ begin
         and d.leased_to_ride_id = e.id
     )
     insert into ride_events (region, ride_id, seq, type, at, driver_id, offer_id, fence, reason)
-    select p_region, e.id, o.event_seq, 'ride_cancelled', e.at, e.assigned_driver_id, e.assigned_offer_id,
+    select p_region, e.id, e.seq, 'ride_cancelled', e.at, e.assigned_driver_id, e.assigned_offer_id,
       case when e.assigned_offer_id is not null then e.fence end, e.source || ':' || e.reason
-    from ending e join over o on o.id = e.id;
+    from ending e;
   end if;
 
   return query

@@ -9,7 +9,7 @@ returns void language plpgsql as $$
 begin
   if cardinality(p_offer_ids) = 0 then return; end if;
   with ending as (
-    select o.id, o.ride_id, o.driver_id, o.fence, e.status, e.reason, d.lease_expires_at, d.lease_received_at,
+    select o.id, o.ride_id, o.driver_id, o.fence, e.status, e.reason, d.lease_expires_at, d.lease_received_at, r.event_seq,
       -- One time for all of a ride's ends: its events are dated in their order, also after a clock stepped back.
       greatest(p_now, r.updated_at, max(d.updated_at) over (partition by o.ride_id)) as at,
       row_number() over (partition by o.ride_id order by o.id)::int as nth
@@ -49,9 +49,8 @@ begin
             array_agg(e.status order by e.nth) as causes, array_agg(e.at order by e.nth) as times
           from ending e group by e.ride_id) n
     where r.region = p_region and r.id = n.ride_id
-    returning r.id, r.event_seq - n.ended as seq_before
   )
   insert into ride_events (region, ride_id, seq, type, at, driver_id, offer_id, fence, reason)
-  select p_region, e.ride_id, r.seq_before + e.nth, 'offer_' || e.status, e.at, e.driver_id, e.id, e.fence, e.reason
-  from ending e join requeued r on r.id = e.ride_id;
+  select p_region, e.ride_id, e.event_seq + e.nth, 'offer_' || e.status, e.at, e.driver_id, e.id, e.fence, e.reason
+  from ending e;
 end $$;

@@ -3,7 +3,7 @@
 -- so that the caller can go on behind rows that others hold. Leases that were granted together end together: p_after alone
 -- would pass over those that the limit left out.
 create or replace function expire_leases(p_region smallint, p_after timestamptz, p_limit int, p_after_offer_id uuid default null)
-returns table (offer_id uuid, ride_id uuid, driver_id text, ended_as text, due_at timestamptz, late_ms real, held_ms real)
+returns table (offer_id uuid, driver_id text, ended_as text, due_at timestamptz, late_ms real, held_ms real)
 language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -14,8 +14,11 @@ declare
   v_due_at timestamptz[];
   v_rides uuid[];
   v_drivers text[];
+  v_ended_as text[];
+  v_late_ms real[];
+  v_held_ms real[];
   v_over uuid[];
-  v_status text[];
+  v_over_as text[];
 begin
   select array_agg(o.id), array_agg(o.ride_id), array_agg(o.driver_id), array_agg(o.due_at)
   into v_due, v_due_rides, v_due_drivers, v_due_at from (
@@ -29,26 +32,22 @@ begin
     array(select a.driver_id from unnest(v_due_rides, v_due_drivers) a(ride_id, driver_id) where a.ride_id = any(v_rides)), false);
   v_now := clock_timestamp();
 
-  select array_agg(o.id), array_agg(case when d.lease_received_at is null then 'undeliverable' else 'expired' end)
-  into v_over, v_status
-  from offers o
-  join driver_state d on d.region = p_region and d.driver_id = o.driver_id and d.offer_id = o.id
-  where o.region = p_region and o.id = any(v_due) and o.status = 'pending'
-    and o.driver_id = any(v_drivers)
-    and d.lease_expires_at <= greatest(v_now, d.updated_at);
-
-  return query
-  select o.id, o.ride_id, o.driver_id, e.status, a.due_at,
-    (extract(epoch from v_now - d.lease_expires_at) * 1000)::real,
-    (extract(epoch from v_now - d.lease_granted_at) * 1000)::real
-  from unnest(v_due, v_due_at) a(id, due_at)
-  join offers o on o.region = p_region and o.id = a.id
-  left join unnest(v_over, v_status) e(id, status) on e.id = o.id
-  left join driver_state d on d.region = p_region and d.driver_id = o.driver_id and d.offer_id = o.id;
-
+  -- A driver's term is of an offer that is pending.
+  select array_agg(e.ended_as), array_agg(e.late_ms), array_agg(e.held_ms),
+    array_agg(e.id) filter (where e.ended_as is not null), array_agg(e.ended_as) filter (where e.ended_as is not null)
+  into v_ended_as, v_late_ms, v_held_ms, v_over, v_over_as from (
+    select a.id, case when d.lease_received_at is not null then 'expired' when d.driver_id is not null then 'undeliverable' end as ended_as,
+      (extract(epoch from v_now - d.lease_expires_at) * 1000)::real as late_ms,
+      (extract(epoch from v_now - d.lease_granted_at) * 1000)::real as held_ms
+    from unnest(v_due, v_due_drivers) with ordinality a(id, driver_id, ord)
+    left join driver_state d on d.region = p_region and d.driver_id = a.driver_id and d.offer_id = a.id
+      and d.driver_id = any(v_drivers) and d.lease_expires_at <= greatest(v_now, d.updated_at)
+    order by a.ord) e;
   if v_over is not null then
-    perform end_offers(p_region, v_over, v_status, array[]::text[], false, true, v_now);
+    perform end_offers(p_region, v_over, v_over_as, array[]::text[], false, true, v_now);
   end if;
+  return query select * from unnest(v_due, v_due_drivers, v_ended_as, v_due_at, v_late_ms, v_held_ms);
+
   if cardinality(v_over) = cardinality(v_due) then return; end if;
   update offers o set due_at = d.lease_expires_at
   from driver_state d

@@ -31,7 +31,7 @@ begin
         where b.region = p_region and b.rider_id = r.rider_id and b.driver_id = a.driver_id) as blocked,
       coalesce(a.driver_id = any(r.excluded_driver_ids[a.seen_exclusions + 1:]), false) as excluded,
       least(p_parallel_offers - r.live_offers, p_offers_max - r.offers_made) as room,
-      r.offers_made, r.requested_at, r.search_try,
+      r.offers_made, r.requested_at, r.search_try, r.event_seq,
       greatest(v_now, r.updated_at, max(d.updated_at) over (partition by a.ride_id)) as at
     from asked a
     left join rides r on r.region = p_region and r.id = a.ride_id
@@ -53,7 +53,7 @@ begin
       fence = greatest(d.fence, v_floor) + 1, version = d.version + 1, updated_at = f.at
     from fitting f
     where d.region = p_region and d.driver_id = f.driver_id and d.status = 'available' and f.place <= f.room
-    returning f.ord, f.ride_id, f.place, f.search_try, d.driver_id, d.offer_id, f.token, f.pickup_eta_s, d.fence, f.at, d.lease_expires_at
+    returning f.ord, f.ride_id, f.place, f.search_try, f.event_seq + f.place as seq, d.driver_id, d.offer_id, f.token, f.pickup_eta_s, d.fence, f.at, d.lease_expires_at
   ),
   made as (
     insert into offers (region, id, ride_id, driver_id, fence, status, token_hash, granted_at, expires_at,
@@ -71,12 +71,11 @@ begin
       event_seq = r.event_seq + n.granted, version = r.version + 1, updated_at = n.at
     from (select g.ride_id, count(*)::int as granted, max(g.at) as at from granted g group by g.ride_id) n
     where r.region = p_region and r.id = n.ride_id
-    returning r.id, r.event_seq - n.granted as seq_before
   ),
   told as (
     insert into ride_events (region, ride_id, seq, type, at, driver_id, offer_id, fence)
-    select p_region, g.ride_id, o.seq_before + g.place, 'offer_made', g.at, g.driver_id, g.offer_id, g.fence
-    from granted g join offered o on o.id = g.ride_id
+    select p_region, g.ride_id, g.seq, 'offer_made', g.at, g.driver_id, g.offer_id, g.fence
+    from granted g
   )
   select s.ord,
     case

@@ -65,11 +65,12 @@ const REQUESTS_REST_MS = 3;
 const STEPS_REST_MS = 20;
 const LEASE_SET_MAX = 50;
 const SWEEP_SET_MAX = 100;
-/** What is over beyond so many sets is for the next sweep. */
+/** What is over beyond so many sets is for the next pass, what is beyond so many passes for the next sweep. */
 const SWEEP_SETS_MAX = 500;
+const SWEEP_PASSES_MAX = 20;
 /** A round frees as many leases as it looks at rides, and doesn't wait for a herd of them to end. */
 const ROUND_SETS_MAX = 5;
-/** Sets at once of a herd: 50,000 leases that end together take one core 5 s. */
+/** Sets at once of a herd: 50,000 leases that end together take one core 4 s. */
 const SWEEP_LANES = 3;
 
 const claimKey = ({ offerId, leaseToken, driverId }: transitions.TermClaim): string =>
@@ -510,7 +511,7 @@ export function createLeasing({ hot }: Pick<Database, 'hot'>, metrics: Metrics, 
     after: transitions.DuePlace,
   ): Promise<{ ended: number; last: transitions.DuePlace | null }> {
     const due = await transitions.expireLeases(hot, region, after, SWEEP_SET_MAX);
-    const over = due.filter((each): each is typeof each & transitions.EndedTerm => each.ended_as !== null);
+    const over = due.filter((each) => each.ended_as !== null);
     for (const { late_ms } of over) metrics.sweeperLag.observe(late_ms / 1000);
     tellLapsed(region, over);
     return { ended: over.length, last: due.length < SWEEP_SET_MAX ? null : due.at(-1)! };
@@ -530,14 +531,24 @@ export function createLeasing({ hot }: Pick<Database, 'hot'>, metrics: Metrics, 
 
   /**
    * Frees the leases of the region that are over, in bounded sets, except those that others hold; returns how many. Of a herd
-   * it first looks where the sets begin, so that several are freed at once and hardly look at each other's.
+   * it looks where the sets begin, so that several are freed at once and hardly look at each other's, again and again: while
+   * one half is freed the other ends.
    */
   async function expire(region: number): Promise<number> {
     const first = await expireSet(region, transitions.FROM_THE_FIRST);
-    if (first.last === null) return first.ended;
+    let all = first.ended;
+    for (let pass = 0, more = first.last !== null; more && pass < SWEEP_PASSES_MAX; pass += 1) {
+      const ended = await expireHerd(region);
+      all += ended;
+      more = ended >= SWEEP_SET_MAX;
+    }
+    return all;
+  }
+
+  async function expireHerd(region: number): Promise<number> {
     const places = await transitions.duePlaces(hot, region, SWEEP_SET_MAX, SWEEP_SETS_MAX * SWEEP_SET_MAX);
     const starts = [transitions.FROM_THE_FIRST, ...places];
-    let all = first.ended;
+    let all = 0;
     const freeInTurn = async (): Promise<void> => {
       for (let start = starts.shift(); start !== undefined; start = starts.shift()) {
         const { ended } = await expireSet(region, start);

@@ -252,18 +252,22 @@ export async function returnOffers(
     ${claims.map((c) => c.driverId)}::text[], ${status}, ${claims.map((c) => c.reason)}::text[], ${wait}) order by ord`;
 }
 
-export interface DueOffer {
+/** A term that ended because it was over. */
+export interface EndedTerm {
   readonly offer_id: string;
-  readonly ride_id: string;
   readonly driver_id: string;
-  /** Null: renewed meanwhile, or held by somebody else. */
-  readonly ended_as: 'expired' | 'undeliverable' | null;
-  /** By the database's clock, as text, which has its microseconds. */
-  readonly due_at: string;
-  /** How long after its end the term was ended. */
-  readonly late_ms: number;
+  readonly ended_as: 'expired' | 'undeliverable';
   readonly held_ms: number;
 }
+
+/** Not ended: renewed meanwhile, or held by somebody else. */
+type NotEnded = { readonly [Field in 'ended_as' | 'held_ms' | 'late_ms']: null } & Pick<
+  EndedTerm,
+  'offer_id' | 'driver_id'
+>;
+
+/** `late_ms`: how long after its end the term was ended; `due_at`: by the database's clock, as text, which has its microseconds. */
+export type DueOffer = ((EndedTerm & { readonly late_ms: number }) | NotEnded) & { readonly due_at: string };
 
 /** Where a walk along what is due has come to. */
 export interface DuePlace {
@@ -282,13 +286,6 @@ export interface TermAhead {
 /** Terms that begin in the future: the database's clock was put back. */
 export async function termsAhead(sql: Sql, region: number, limit: number): Promise<TermAhead[]> {
   return sql<TermAhead[]>`select offer_id, lifetime_ms from terms_ahead(${region}::smallint, ${limit}::int)`;
-}
-
-export interface EndedTerm {
-  readonly offer_id: string;
-  readonly driver_id: string;
-  readonly ended_as: 'expired' | 'undeliverable';
-  readonly held_ms: number;
 }
 
 /** For a caller who has known of each for longer than it may live. */
@@ -317,7 +314,7 @@ export async function duePlaces(sql: Sql, region: number, setSize: number, limit
 
 /** In the order in which they were due. */
 export async function expireLeases(sql: Sql, region: number, after: DuePlace, limit: number): Promise<DueOffer[]> {
-  return sql<DueOffer[]>`select offer_id, ride_id, driver_id, ended_as, due_at::text, late_ms, held_ms
+  return sql<DueOffer[]>`select offer_id, driver_id, ended_as, due_at::text, late_ms, held_ms
     from expire_leases(${region}::smallint, ${after.due_at}::text::timestamptz, ${limit}::int, ${after.offer_id}::uuid) e
     order by e.due_at, e.offer_id`;
 }

@@ -19,7 +19,7 @@ begin
     where j.verdict is null order by j.ride_id, j.ord);
 
   with leaving as (
-    select r.id, d.driver_id, r.assigned_offer_id as offer_id, d.fence, a.source, a.reason,
+    select r.id, d.driver_id, r.assigned_offer_id as offer_id, d.fence, r.event_seq + 1 as seq, a.source, a.reason,
       policy_number(p_region, r.policy_version, 'patienceMs', 0) as patience_ms,
       case a.source when 'system' then a.reason else 'cancelled' end as cause,
       cardinality(array_positions(r.excluded_as, 'cancelled')) + cardinality(array_positions(r.excluded_as, 'stalled'))
@@ -37,11 +37,10 @@ begin
         else greatest(r.patience_until, l.at + make_interval(secs => l.patience_ms / 1000.0)) end,
       excluded_driver_ids = r.excluded_driver_ids || l.driver_id, excluded_as = r.excluded_as || l.cause,
       excluded_at = r.excluded_at || l.at,
-      event_seq = r.event_seq + 1, version = r.version + 1, updated_at = l.at
+      event_seq = l.seq, version = r.version + 1, updated_at = l.at
     from leaving l
     where r.region = p_region and r.id = l.id and r.status in ('assigned', 'driver_arrived')
       and r.assigned_driver_id = l.driver_id
-    returning r.id, r.event_seq
   ),
   unassigned as (
     update assignments s set ended_at = l.at, ended_as = case l.source when 'driver' then 'driver_cancelled' else 'unassigned' end
@@ -55,9 +54,9 @@ begin
     where d.region = p_region and d.driver_id = l.driver_id and d.status = 'assigned' and d.leased_to_ride_id = l.id
   )
   insert into ride_events (region, ride_id, seq, type, at, driver_id, offer_id, fence, reason)
-  select p_region, l.id, s.event_seq, case l.source when 'driver' then 'driver_cancelled' else 'driver_unassigned' end, l.at,
+  select p_region, l.id, l.seq, case l.source when 'driver' then 'driver_cancelled' else 'driver_unassigned' end, l.at,
     l.driver_id, l.offer_id, l.fence, case l.source when 'driver' then l.reason else l.source || ':' || l.reason end
-  from leaving l join searching s on s.id = l.id;
+  from leaving l;
 
   return query
   select j.ord, nullif(case when j.verdict is null then 'busy' else j.verdict end, 'repeated'),

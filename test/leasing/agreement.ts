@@ -313,6 +313,7 @@ class UnderWay {
   readonly #pids: readonly number[];
   readonly #open = new Map<number, Promise<void>>();
   readonly #gates: Promise<unknown>[] = [];
+  readonly #failures: unknown[] = [];
   #step = 0;
   hasWaited = false;
   readonly sets: Asked[][] = [];
@@ -332,12 +333,13 @@ class UnderWay {
       const answeredAt = ++this.#step;
       this.sets.push(requests.map((request, n) => ({ request, outcome: outcomes[n]!, sentAt, answeredAt })));
     });
+    const told = answered.catch((error: unknown) => {
+      this.#failures.push(error);
+    });
     this.#open.set(
       number,
-      answered.finally(() => this.#open.delete(number)),
+      told.finally(() => this.#open.delete(number)),
     );
-    // Its failure is told by `finish`.
-    answered.catch((error: unknown) => this.#gates.push(Promise.reject(error)));
   }
 
   let(opening: Promise<unknown>): void {
@@ -358,9 +360,10 @@ class UnderWay {
     throw new Error('neither answered nor waiting');
   }
 
+  /** Rejects with the first failure of a command, when all are answered: no rejection is left to nobody. */
   async finish(): Promise<void> {
     await Promise.all(this.#gates);
     await Promise.all(this.#open.values());
-    await Promise.all(this.#gates);
+    if (this.#failures.length > 0) throw this.#failures[0];
   }
 }

@@ -1,7 +1,7 @@
 import * as fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { greatCircleM, offsetPoint, type Point } from '../../../domain/geo.ts';
-import { DriverGrid } from '../../../domain/matching/driver-grid.ts';
+import { DriverTree } from '../../../domain/matching/driver-tree.ts';
 import { createRandom } from '../../../domain/random.ts';
 
 interface Phone {
@@ -11,8 +11,8 @@ interface Phone {
 
 const phonesAt = (positions: readonly Point[]): Phone[] => positions.map((position, number) => ({ position, number }));
 
-function find(grid: DriverGrid<Phone>, center: Point, radiusM: number, limit: number): number[] {
-  return grid.nearest(center, radiusM, limit, () => true).map(({ number }) => number);
+function find(tree: DriverTree<Phone>, center: Point, radiusM: number, limit: number): number[] {
+  return tree.nearest(center, radiusM, limit, () => true).map(({ number }) => number);
 }
 
 function bruteForce(positions: readonly Point[], center: Point, radiusM: number, limit: number): number[] {
@@ -51,9 +51,9 @@ describe('the nearest drivers', () => {
           const at = (place: { bearingRad: number; distanceM: number }) =>
             offsetPoint(city, place.bearingRad, place.distanceM);
           const positions = drivers.map(at);
-          const grid = new DriverGrid(phonesAt(positions));
+          const tree = new DriverTree(phonesAt(positions));
           for (const center of pickups.map(at)) {
-            expect(find(grid, center, radiusM, limit)).toEqual(bruteForce(positions, center, radiusM, limit));
+            expect(find(tree, center, radiusM, limit)).toEqual(bruteForce(positions, center, radiusM, limit));
           }
         },
       ),
@@ -69,9 +69,9 @@ describe('the nearest drivers', () => {
         fc.integer({ min: 1, max: 10 }),
         fc.constantFrom(10_000, 1e6, 1e7),
         (positions, pickups, limit, radiusM) => {
-          const grid = new DriverGrid(phonesAt(positions));
+          const tree = new DriverTree(phonesAt(positions));
           for (const center of pickups) {
-            expect(find(grid, center, radiusM, limit)).toEqual(bruteForce(positions, center, radiusM, limit));
+            expect(find(tree, center, radiusM, limit)).toEqual(bruteForce(positions, center, radiusM, limit));
           }
         },
       ),
@@ -84,23 +84,23 @@ describe('the nearest drivers', () => {
     const inTown = () => ({ lat: 40.75 + random.normal() * 0.03, lng: -73.98 + random.normal() * 0.02 });
     const positions = Array.from({ length: 5000 }, inTown);
     positions.push({ lat: 0, lng: 0 }, { lat: -90, lng: 0 }, { lat: 40.75, lng: 106 });
-    const grid = new DriverGrid(phonesAt(positions));
+    const tree = new DriverTree(phonesAt(positions));
     for (let query = 0; query < 100; query++) {
       const center = inTown();
-      expect(find(grid, center, 2000, 20)).toEqual(bruteForce(positions, center, 2000, 20));
+      expect(find(tree, center, 2000, 20)).toEqual(bruteForce(positions, center, 2000, 20));
     }
   });
 
   test('are looked for only among those accepted', () => {
     const center = { lat: 52.5, lng: 13.4 };
     const positions = Array.from({ length: 30 }, (_, driver) => offsetPoint(center, driver, driver * 10));
-    const found = new DriverGrid(phonesAt(positions)).nearest(center, 1000, 4, ({ number }) => number % 3 !== 0);
+    const found = new DriverTree(phonesAt(positions)).nearest(center, 1000, 4, ({ number }) => number % 3 !== 0);
     expect(found.map(({ number }) => number)).toEqual([1, 2, 4, 5]);
   });
 
   test('all of a crowd in one place count as equally near: in the order given', () => {
     const positions = Array.from({ length: 500 }, () => ({ lat: 48.85, lng: 2.35 }));
-    expect(find(new DriverGrid(phonesAt(positions)), { lat: 48.86, lng: 2.35 }, 5000, 3)).toEqual([0, 1, 2]);
+    expect(find(new DriverTree(phonesAt(positions)), { lat: 48.86, lng: 2.35 }, 5000, 3)).toEqual([0, 1, 2]);
   });
 });
 
@@ -113,6 +113,6 @@ test('looking takes no more than the neighbourhood, even with an outlier on the 
   positions.push({ lat: 0, lng: 0 }, { lat: -40, lng: 106 });
   let looked = 0;
   const counting = () => ++looked > 0;
-  new DriverGrid(phonesAt(positions)).nearest({ lat: 40.8, lng: -73.95 }, 5000, 20, counting);
+  new DriverTree(phonesAt(positions)).nearest({ lat: 40.8, lng: -73.95 }, 5000, 20, counting);
   expect(looked).toBeLessThan(300);
 });
