@@ -45,6 +45,15 @@ begin
         join offers l on l.region = p_region and l.ride_id = w.ride_id and l.due_at is not null and l.id <> w.id
         where w.region = p_region and w.id = any(v_winners) and w.ride_id = any(v_shared));
     end if;
+    -- Mostly all of them win, each another ride that no other driver is asked for, and there is nothing left to judge.
+    if cardinality(v_winners) = cardinality(p_offer_ids) and cardinality(v_losers) = 0 then
+      return query
+      select v_ords[a.nth], null::text, true, a.ride_id, a.driver_id, a.fence, a.assigned_at,
+        a.pickup_lat, a.pickup_lng, a.dropoff_lat, a.dropoff_lng, a.since_request_ms, a.held_ms,
+        null::uuid[], null::text[], null::real[], a.policy_version
+      from assign_offers(p_region, v_winners, v_now) a;
+      return;
+    end if;
     -- In this order, so that the winner's time is the one that was judged, whatever is recorded on a loser.
     perform assign_offers(p_region, v_winners, v_now);
     perform end_offers(p_region, v_losers, array_fill('withdrawn'::text, array[cardinality(v_losers)]),
@@ -72,17 +81,24 @@ begin
   order by 1;
 end $$;
 
--- The change itself, for offers judged live under the locks of their rides and drivers, one for each ride.
+-- The change itself, for offers judged live under the locks of their rides and drivers, one for each ride. Returns what was
+-- recorded; `nth`: of the offers given.
 create or replace function assign_offers(p_region smallint, p_offer_ids uuid[], p_now timestamptz)
-returns void language plpgsql as $$
+returns table (nth int, ride_id uuid, driver_id text, fence bigint, assigned_at timestamptz,
+  pickup_lat float8, pickup_lng float8, dropoff_lat float8, dropoff_lng float8, since_request_ms real, held_ms real,
+  policy_version int)
+language plpgsql as $$
+#variable_conflict use_column
 begin
+  return query
   with winning as (
-    select o.id, o.ride_id, o.driver_id, o.fence, d.lease_expires_at, d.lease_received_at, r.event_seq + 1 as seq,
-      greatest(p_now, d.updated_at, r.updated_at) as at
-    from offers o
+    select a.nth::int, o.id, o.ride_id, o.driver_id, o.fence, d.lease_expires_at, d.lease_received_at, r.event_seq + 1 as seq,
+      greatest(p_now, d.updated_at, r.updated_at) as at, o.granted_at, r.requested_at,
+      r.pickup_lat, r.pickup_lng, r.dropoff_lat, r.dropoff_lng, r.policy_version
+    from unnest(p_offer_ids) with ordinality a(offer_id, nth)
+    join offers o on o.region = p_region and o.id = a.offer_id
     join driver_state d on d.region = p_region and d.driver_id = o.driver_id and d.offer_id = o.id
     join rides r on r.region = p_region and r.id = o.ride_id
-    where o.region = p_region and o.id = any(p_offer_ids)
   ),
   accepted as (
     update offers o set
@@ -108,7 +124,13 @@ begin
   assigned as (
     insert into assignments (region, offer_id, ride_id, driver_id, fence, assigned_at)
     select p_region, w.id, w.ride_id, w.driver_id, w.fence, w.at from winning w
+  ),
+  told as (
+    insert into ride_events (region, ride_id, seq, type, at, driver_id, offer_id, fence)
+    select p_region, w.ride_id, w.seq, 'offer_accepted', w.at, w.driver_id, w.id, w.fence from winning w
   )
-  insert into ride_events (region, ride_id, seq, type, at, driver_id, offer_id, fence)
-  select p_region, w.ride_id, w.seq, 'offer_accepted', w.at, w.driver_id, w.id, w.fence from winning w;
+  select w.nth, w.ride_id, w.driver_id, w.fence, w.at, w.pickup_lat, w.pickup_lng, w.dropoff_lat, w.dropoff_lng,
+    (extract(epoch from w.at - w.requested_at) * 1000)::real, (extract(epoch from w.at - w.granted_at) * 1000)::real,
+    w.policy_version
+  from winning w;
 end $$;

@@ -12,6 +12,7 @@ declare
     array(select driver_id from offers where region = p_region and id = any(p_offer_ids)), p_wait);
   v_now timestamptz := clock_timestamp();
   v_applied int[];
+  v_left_ms int[];
 begin
   with winners as (
     select distinct on (j.offer_id) j.ord, j.ride_id, j.offer_id, j.driver_id,
@@ -27,7 +28,7 @@ begin
       version = d.version + 1, updated_at = w.at
     from winners w join offers o on o.region = p_region and o.id = w.offer_id
     where d.region = p_region and d.driver_id = w.driver_id and d.status = 'leased' and d.offer_id = w.offer_id
-    returning w.ord, w.ride_id, w.offer_id, w.driver_id, w.at, d.fence
+    returning w.ord, w.ride_id, w.offer_id, w.driver_id, w.at, d.fence, d.lease_expires_at
   ),
   counted as (
     update rides r set event_seq = r.event_seq + n.received, version = r.version + 1, updated_at = n.at
@@ -41,8 +42,14 @@ begin
       'offer_received', n.at, n.driver_id, n.offer_id, n.fence
     from renewed n join counted c on c.id = n.ride_id
   )
-  select array_agg(n.ord) into v_applied from renewed n;
+  select array_agg(n.ord), array_agg(ceil(extract(epoch from n.lease_expires_at - n.at) * 1000)::int)
+  into v_applied, v_left_ms from renewed n;
 
+  -- Mostly all of them are renewed, each another term, and there is nothing left to judge.
+  if cardinality(v_applied) = cardinality(p_offer_ids) then
+    return query select n.ord, null::text, true, n.left_ms from unnest(v_applied, v_left_ms) n(ord, left_ms);
+    return;
+  end if;
   return query
   select j.ord, j.verdict, coalesce(j.ord = any(v_applied), false),
     ceil(extract(epoch from j.lease_expires_at - greatest(j.at, v_now)) * 1000)::int
