@@ -73,7 +73,7 @@ export const EQUIVALENT: readonly Excuse[] = [
   ...excuses(
     'expire_leases.sql',
     'expire_leases',
-    'Of an offer that ended between the look and the locks: end_offers ends what is pending, and nothing else.',
+    'Of an offer that ended between the look and the locks, and whose driver had another term that ran out between them, too.',
     'd.offer_id = a.id',
   ),
   ...excuses(

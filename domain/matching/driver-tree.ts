@@ -10,7 +10,7 @@ const SAFETY_M = 0.001;
 /**
  * Where the drivers are: a k-d tree (Bentley 1975) of points on the unit sphere, built anew for every round. Cities are dense
  * in one place and empty in the next; a tree has as many drivers in each of its boxes everywhere. (A uniform grid was as fast on
- * the streets of Manhattan, with twice the code.)
+ * the streets of Manhattan, and longer.)
  *
  * In space there is no date line and no pole, and who is nearer by the straight line through the globe is nearer by the great
  * circle. The boxes only decide whom to look at: every distance is the great circle's.

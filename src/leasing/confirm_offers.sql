@@ -1,6 +1,6 @@
 -- leased → assigned. The first accept of a ride wins; the ride's other offers are withdrawn by the same
--- transaction. The answers are read after the change, by a later statement: a winner, a repetition and a loser
--- all hear what the records say.
+-- transaction. The answers are what the change recorded, or, of a set in which not all win, read by a later statement: a
+-- winner, a repetition and a loser all hear what the records say.
 create or replace function confirm_offers(
   p_region smallint, p_offer_ids uuid[], p_tokens text[], p_driver_ids text[], p_wait boolean)
 returns table (ord int, refused text, applied boolean, ride_id uuid, driver_id text, fence bigint, assigned_at timestamptz,

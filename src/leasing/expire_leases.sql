@@ -3,7 +3,7 @@
 -- so that the caller can go on behind rows that others hold. Leases that were granted together end together: p_after alone
 -- would pass over those that the limit left out.
 create or replace function expire_leases(p_region smallint, p_after timestamptz, p_limit int, p_after_offer_id uuid default null)
-returns table (offer_id uuid, driver_id text, ended_as text, due_at timestamptz, late_ms real, held_ms real)
+returns table (offer_id uuid, ride_id uuid, driver_id text, ended_as text, due_at timestamptz, late_ms real, held_ms real)
 language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -46,7 +46,7 @@ begin
   if v_over is not null then
     perform end_offers(p_region, v_over, v_over_as, array[]::text[], false, true, v_now);
   end if;
-  return query select * from unnest(v_due, v_due_drivers, v_ended_as, v_due_at, v_late_ms, v_held_ms);
+  return query select * from unnest(v_due, v_due_rides, v_due_drivers, v_ended_as, v_due_at, v_late_ms, v_held_ms);
 
   if cardinality(v_over) = cardinality(v_due) then return; end if;
   update offers o set due_at = d.lease_expires_at

@@ -1,6 +1,6 @@
 -- What a token may do to the term it belongs to. The order of the refusals is part of the contract. Called once
--- the rides and drivers are locked, and again after the change to read the answers: a term in p_ended_as is
--- `repeated`, so that the first answer and every later one are read in the same way.
+-- the rides and drivers are locked, and of a mixed set again after the change to read the answers: a term in p_ended_as is
+-- `repeated`, so that a later answer says what the first one did.
 -- A null verdict means: the term is live, the token is its own.
 create or replace function judge_terms(
   p_region smallint, p_offer_ids uuid[], p_tokens text[], p_driver_ids text[],

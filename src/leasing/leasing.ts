@@ -66,8 +66,8 @@ const STEPS_REST_MS = 20;
 const LEASE_SET_MAX = 50;
 const SWEEP_SET_MAX = 100;
 /** What is over beyond so many sets is for the next pass, what is beyond so many passes for the next sweep. */
-const SWEEP_SETS_MAX = 500;
-const SWEEP_PASSES_MAX = 20;
+const SWEEP_SETS_MAX = 100;
+const SWEEP_PASSES_MAX = 5;
 /** A round frees as many leases as it looks at rides, and doesn't wait for a herd of them to end. */
 const ROUND_SETS_MAX = 5;
 /** Sets at once of a herd: 50,000 leases that end together take one core 4 s. */
