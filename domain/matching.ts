@@ -95,10 +95,7 @@ function openRound(
 ): Seeker[] {
   const fleet = new Fleet(drivers, context);
   const waiting = rides.toSorted((a, b) => a.queuedAtMs - b.queuedAtMs || byText(a.rideId, b.rideId));
-  const seekers = waiting.map((ride): Seeker => {
-    const candidates = fleet.candidates(ride);
-    return { ride, ...candidates, greedy: [] };
-  });
+  const seekers = waiting.map((ride): Seeker => ({ ride, ...fleet.candidates(ride), greedy: [] }));
   takeNearest(seekers, fleet);
   return seekers;
 }
@@ -132,10 +129,10 @@ class Fleet {
     of.taken = 0;
   }
 
-  /** The nearest eligible drivers. */
+  /** The nearest eligible drivers who aren't taken yet. */
   candidates(ride: WaitingRide): Pick<Seeker, 'candidates' | 'cutOff'> {
     const { travelTime, candidatesMax } = this.#context;
-    const found = this.#nearest(ride, candidatesMax);
+    const found = this.#nearest(ride);
     const candidates = found
       .map((cab) => ({ cab, etaS: travelTime.etaS(cab.position, ride.pickup) }))
       .filter(({ etaS }) => etaS < Infinity)
@@ -143,15 +140,16 @@ class Fleet {
     return { candidates, cutOff: found.length === candidatesMax };
   }
 
-  #nearest(ride: WaitingRide, limit: number): Cab[] {
+  #nearest(ride: WaitingRide): Cab[] {
     const { pickup, searchRadiusM, vehicleClasses } = ride;
-    const accepts = (cab: Cab): boolean => !cab.taken && unsuitability(ride, cab, this.#context.travelTime) === null;
+    const { travelTime, candidatesMax } = this.#context;
+    const accepts = (cab: Cab): boolean => !cab.taken && unsuitability(ride, cab, travelTime) === null;
     const trees = vehicleClasses.flatMap((vehicleClass) => this.#classes.get(vehicleClass)?.tree ?? []);
-    const found = trees.flatMap((tree) => tree.nearest(pickup, searchRadiusM, limit, accepts));
+    const found = trees.flatMap((tree) => tree.nearest(pickup, searchRadiusM, candidatesMax, accepts));
     if (trees.length < 2) return found;
     const byDistance = found.map((cab) => ({ cab, distanceM: greatCircleM(pickup, cab.position) }));
     byDistance.sort((a, b) => a.distanceM - b.distanceM || a.cab.number - b.cab.number);
-    return byDistance.slice(0, limit).map(({ cab }) => cab);
+    return byDistance.slice(0, candidatesMax).map(({ cab }) => cab);
   }
 }
 

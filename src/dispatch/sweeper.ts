@@ -74,24 +74,18 @@ async function endWhatIsOver({ sql, leasing, regions }: SweeperDeps, signal: Abo
 
 /** All that nobody waits for, each thing when its turn has come. */
 function tidier(deps: SweeperDeps, signal: AbortSignal): () => Promise<void> {
-  const watches = everyMs();
-  const retires = everyMs();
-  let resourcesAtMs = -Infinity;
-  let keysAtMs = -Infinity;
+  const isDue = everyMs();
   return async () => {
     const regions = await deps.regions.all();
     for (const region of regions) {
       if (signal.aborted) return;
       const { number, policy } = region;
-      if (watches(number, policy.positionIntervalMs)) await watchPickups(deps, region);
-      if (retires(number, policy.presenceGraceMs / 2)) await retireAbsentDrivers(deps, number, policy.presenceGraceMs);
+      if (isDue(`pickups ${number}`, policy.positionIntervalMs)) await watchPickups(deps, region);
+      if (isDue(`absent ${number}`, policy.presenceGraceMs / 2))
+        await retireAbsentDrivers(deps, number, policy.presenceGraceMs);
     }
-    if (performance.now() - resourcesAtMs >= RESOURCES_EVERY_MS) {
-      resourcesAtMs = performance.now();
-      await endResourceLeases(deps);
-    }
-    if (performance.now() - keysAtMs >= KEYS_EVERY_MS) {
-      keysAtMs = performance.now();
+    if (isDue('resources', RESOURCES_EVERY_MS)) await endResourceLeases(deps);
+    if (isDue('keys', KEYS_EVERY_MS)) {
       await dropStaleTickets(deps.sql, KEYS_STEP);
       await dropDoneWork(deps.sql);
       for (const { number } of regions) await dropOldKeys(deps.sql, number);
@@ -99,12 +93,12 @@ function tidier(deps: SweeperDeps, signal: AbortSignal): () => Promise<void> {
   };
 }
 
-/** Says of each region whether its turn has come again. */
-function everyMs(): (region: number, ms: number) => boolean {
-  const lastAtMs = new Map<number, number>();
-  return (region, ms) => {
-    const isDue = performance.now() - (lastAtMs.get(region) ?? -Infinity) >= ms;
-    if (isDue) lastAtMs.set(region, performance.now());
+/** Says of each thing whether its turn has come again. */
+function everyMs(): (what: string, ms: number) => boolean {
+  const lastAtMs = new Map<string, number>();
+  return (what, ms) => {
+    const isDue = performance.now() - (lastAtMs.get(what) ?? -Infinity) >= ms;
+    if (isDue) lastAtMs.set(what, performance.now());
     return isDue;
   };
 }
