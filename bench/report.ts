@@ -170,9 +170,8 @@ ${table(
   ]),
 )}
 
-With three drivers to a ride \`batch\` is the optimum. With as many drivers as rides and everybody matched it isn't: the last rides need
-drivers from across the city, who are nobody's candidates. Finding them on demand gave the optimum in 10 s instead of 0.3 s. The
-service never has such a round: it looks at 500 rides at a time, and leaves those without a near driver for the next.`;
+Where rides crowd, their nearest drivers aren't enough: \`batch\` asks those, too, whom a look from above allots to them (decisions/0020).
+Over all that were asked it is the optimum. What it takes longer than \`nearest\` are that look and the shortest augmenting paths.`;
 }
 
 const herdSection = ({ leases, confirmsPerSecond, quietMs, herdMs, p99Ratio, allFreeAfterMs }: HerdFigures): string =>

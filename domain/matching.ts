@@ -2,12 +2,13 @@
  * The matching step of a round: which of the available drivers gets an offer of which waiting ride.
  *
  * Both ways to match start from each ride's candidates: the `candidatesMax` eligible drivers nearest to its pickup by
- * great circle, of whom alone the travel time is asked. Eligible is a driver who suits the ride (eligibility.ts), within
- * its search radius (great circle), and with a way to the pickup.
+ * great circle. Eligible is a driver who suits the ride (eligibility.ts), within its search radius (great circle), and with
+ * a way to the pickup.
  */
-import { solveAssignment, type AssignmentProblem } from './assignment-problem.ts';
+import { problemOf, solveAssignment } from './assignment-problem.ts';
 import { type DriverProfile, type Needs, UNSUITABLE, unsuitability, type Unsuitable } from './eligibility.ts';
 import { greatCircleM } from './geo.ts';
+import { allot, type Allotment } from './matching/allotment.ts';
 import { DriverTree } from './matching/driver-tree.ts';
 import type { TravelTime } from './travel-time.ts';
 
@@ -47,19 +48,19 @@ export const matchings: { readonly nearest: Matching; readonly batch: Matching }
    * given when every ride has had its first, and so on: nobody's only driver goes to another ride as its spare.
    */
   nearest(rides, drivers, context) {
-    const seekers = openRound(rides, drivers, context);
+    const { seekers } = openRound(rides, drivers, context);
     return seekers.flatMap((seeker) => pairingsOf(seeker, seeker.greedy));
   },
 
   /**
    * The pairing that serves the most rides, then the most second places, and so on, and among those takes the least
-   * total ETA: exactly, over the candidates of each ride and the driver `nearest` would have given it. With the
-   * latter it never pairs fewer than `nearest`, nor as many at a higher cost (place by place), not even where the
-   * candidates of many rides are the same few drivers.
+   * total ETA: exactly, over the candidates of each ride, the driver `nearest` would have given it, and, where many rides
+   * have the same few candidates, the drivers allotted to it (allotment.ts). It never pairs fewer than `nearest`, nor as
+   * many at a higher cost (place by place).
    */
   batch(rides, drivers, context) {
-    const seekers = openRound(rides, drivers, context);
-    const cheapest = cheapestOf(seekers, drivers.length);
+    const { seekers, fleet } = openRound(rides, drivers, context);
+    const cheapest = cheapestOf(seekers, fleet);
     return seekers.flatMap((seeker) => pairingsOf(seeker, cheapest.get(seeker) ?? []));
   },
 };
@@ -85,6 +86,8 @@ interface Seeker {
   readonly cutOff: boolean;
   /** What it takes when the rides choose one after another. */
   readonly greedy: Candidate[];
+  /** Others took all of its candidates before it had enough. */
+  crowdedOut: boolean;
 }
 
 /** The rides in the order of waiting, each with its candidates and with whom it takes when they choose one after another. */
@@ -92,12 +95,12 @@ function openRound(
   rides: readonly WaitingRide[],
   drivers: readonly DriverProfile[],
   context: MatchingContext,
-): Seeker[] {
+): { seekers: Seeker[]; fleet: Fleet } {
   const fleet = new Fleet(drivers, context);
   const waiting = rides.toSorted((a, b) => a.queuedAtMs - b.queuedAtMs || byText(a.rideId, b.rideId));
-  const seekers = waiting.map((ride): Seeker => ({ ride, ...fleet.candidates(ride), greedy: [] }));
+  const seekers = waiting.map((ride): Seeker => ({ ride, ...fleet.candidates(ride), greedy: [], crowdedOut: false }));
   takeNearest(seekers, fleet);
-  return seekers;
+  return { seekers, fleet };
 }
 
 /** By UTF-16 unit: the same everywhere, unlike a locale's order. */
@@ -108,13 +111,15 @@ function byText(a: string, b: string): number {
 /** Those available, by vehicle class; who is taken is nobody's candidate any more. */
 class Fleet {
   readonly #context: MatchingContext;
+  /** By number. */
+  readonly #cabs: readonly Cab[];
   readonly #classes = new Map<string, { cabs: Cab[]; tree: DriverTree<Cab>; taken: number }>();
 
   constructor(drivers: readonly DriverProfile[], context: MatchingContext) {
     this.#context = context;
     const known = drivers.toSorted((a, b) => byText(a.driverId, b.driverId));
-    const cabs = known.map((driver, number): Cab => ({ ...driver, number, taken: false }));
-    for (const [vehicleClass, of] of Map.groupBy(cabs, (cab) => cab.vehicleClass))
+    this.#cabs = known.map((driver, number): Cab => ({ ...driver, number, taken: false }));
+    for (const [vehicleClass, of] of Map.groupBy(this.#cabs, (cab) => cab.vehicleClass))
       this.#classes.set(vehicleClass, { cabs: of, tree: new DriverTree(of), taken: 0 });
   }
 
@@ -138,6 +143,25 @@ class Fleet {
       .filter(({ etaS }) => etaS < Infinity)
       .sort(byEta);
     return { candidates, cutOff: found.length === candidatesMax };
+  }
+
+  get size(): number {
+    return this.#cabs.length;
+  }
+
+  /** Which drivers could be spared for each of these rides, taken or not. */
+  allot(rides: readonly WaitingRide[]): Allotment {
+    return allot(rides, this.#cabs, this.#context.travelTime);
+  }
+
+  /** This driver, if he is eligible, taken or not. */
+  candidate(ride: WaitingRide, number: number): Candidate | null {
+    const { travelTime } = this.#context;
+    const cab = this.#cabs[number]!;
+    const isNear = greatCircleM(ride.pickup, cab.position) <= ride.searchRadiusM;
+    if (!isNear || unsuitability(ride, cab, travelTime) !== null) return null;
+    const etaS = travelTime.etaS(cab.position, ride.pickup);
+    return etaS < Infinity ? { cab, etaS } : null;
   }
 
   #nearest(ride: WaitingRide): Cab[] {
@@ -172,9 +196,11 @@ function takeNearest(seekers: readonly Seeker[], fleet: Fleet): void {
   }
 }
 
-function nearestFree({ ride, candidates, cutOff }: Seeker, fleet: Fleet): Candidate | undefined {
+function nearestFree(seeker: Seeker, fleet: Fleet): Candidate | undefined {
+  const { ride, candidates, cutOff } = seeker;
   const candidate = candidates.find(({ cab }) => !cab.taken);
   if (candidate || !cutOff) return candidate;
+  seeker.crowdedOut = true;
   return fleet.candidates(ride).candidates[0];
 }
 
@@ -183,12 +209,29 @@ interface Place {
   readonly seeker: Seeker;
   readonly tier: number;
   readonly options: readonly Candidate[];
+  /** 1: its ride is expected to find nobody. */
+  readonly expectedOut: number;
 }
 
 /** What each ride takes in the cheapest pairing overall. */
-function cheapestOf(seekers: readonly Seeker[], drivers: number): Map<Seeker, Candidate[]> {
-  const places = seekers.flatMap(placesOf);
-  const columnOfRow = solveAssignment(problemOf(places, drivers));
+function cheapestOf(seekers: readonly Seeker[], fleet: Fleet): Map<Seeker, Candidate[]> {
+  const allotment = isCrowded(seekers) ? fleet.allot(seekers.map(({ ride }) => ride)) : null;
+  const places = seekers.flatMap((seeker, nth) => {
+    const options = optionsOf(seeker, allotment?.allotted[nth] ?? [], fleet);
+    const expectedOut = allotment?.expected.leftOut[nth] ?? 0;
+    const count = Math.min(seeker.ride.places, options.length);
+    return Array.from({ length: count }, (_, earlier): Place => ({ seeker, tier: earlier + 1, options, expectedOut }));
+  });
+  const problem = problemOf(
+    places.map(({ options }) => options),
+    fleet.size,
+    ({ cab }) => cab.number,
+    ({ etaS }) => etaS,
+  );
+  const tier = Int32Array.from(places, (place) => place.tier);
+  const leftOut = Uint8Array.from(places, ({ expectedOut }) => expectedOut);
+  const expected = allotment ? { price: allotment.expected.price, leftOut } : undefined;
+  const { columnOfRow } = solveAssignment({ ...problem, tier, expected });
   const chosen = new Map<Seeker, Candidate[]>();
   for (const [row, { seeker, options }] of places.entries()) {
     const candidate = options.find(({ cab }) => cab.number === columnOfRow[row]);
@@ -197,28 +240,23 @@ function cheapestOf(seekers: readonly Seeker[], drivers: number): Map<Seeker, Ca
   return chosen;
 }
 
-function placesOf(seeker: Seeker): Place[] {
-  const { candidates, greedy, ride } = seeker;
-  const others = greedy.filter(({ cab }) => candidates.every((known) => known.cab !== cab));
-  const options = others.length === 0 ? candidates : [...candidates, ...others];
-  const count = Math.min(ride.places, options.length);
-  return Array.from({ length: count }, (_, earlier) => ({ seeker, tier: earlier + 1, options }));
+/** Where fewer of the rides had to look beyond their candidates, an allotment changed nothing. */
+const CROWDED_SHARE = 0.02;
+
+function isCrowded(seekers: readonly Seeker[]): boolean {
+  return seekers.filter(({ crowdedOut }) => crowdedOut).length > CROWDED_SHARE * seekers.length;
 }
 
-/** A row per place, a column per driver. */
-function problemOf(places: readonly Place[], columns: number): AssignmentProblem {
-  const rowStart = new Int32Array(places.length + 1);
-  for (const [row, { options }] of places.entries()) rowStart[row + 1] = rowStart[row]! + options.length;
-  const edges = rowStart.at(-1)!;
-  const column = new Int32Array(edges);
-  const cost = new Float64Array(edges);
-  for (const [row, { options }] of places.entries()) {
-    for (const [nth, { cab, etaS }] of options.entries()) {
-      column[rowStart[row]! + nth] = cab.number;
-      cost[rowStart[row]! + nth] = etaS;
-    }
+/** Its candidates, whom it took when the rides chose one after another, and who is allotted to it. */
+function optionsOf({ ride, candidates, greedy }: Seeker, allotted: readonly number[], fleet: Fleet): Candidate[] {
+  const options = [...candidates];
+  const isNew = (number: number): boolean => options.every(({ cab }) => cab.number !== number);
+  for (const taken of greedy) if (isNew(taken.cab.number)) options.push(taken);
+  for (const number of allotted) {
+    const candidate = isNew(number) ? fleet.candidate(ride, number) : null;
+    if (candidate) options.push(candidate);
   }
-  return { rows: places.length, columns, rowStart, column, cost, tier: Int32Array.from(places, ({ tier }) => tier) };
+  return options;
 }
 
 function pairingsOf({ ride }: Seeker, chosen: readonly Candidate[]): Pairing[] {

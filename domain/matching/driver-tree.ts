@@ -1,41 +1,29 @@
 // oxlint-disable typescript/no-non-null-assertion -- every index is in range by construction, in the innermost loops
 import { EARTH_RADIUS_M, greatCircleM, type Point } from '../geo.ts';
+import { halve, type Halves, middleOf, onUnitSphere } from './halves.ts';
 
-const RADIANS = Math.PI / 180;
 /** Halving fewer than these costs more than looking at all of them. */
 const LEAF = 8;
 /** Covers the rounding of distances. */
 const SAFETY_M = 0.001;
 
 /**
- * Where the drivers are: a k-d tree (Bentley 1975) of points on the unit sphere, built anew for every round. Cities are dense
+ * Where the drivers are: a k-d tree (halves.ts) of points on the unit sphere, built anew for every round. Cities are dense
  * in one place and empty in the next; a tree has as many drivers in each of its boxes everywhere. (A uniform grid was as fast on
  * the streets of Manhattan, and longer.)
  *
- * In space there is no date line and no pole, and who is nearer by the straight line through the globe is nearer by the great
- * circle. The boxes only decide whom to look at: every distance is the great circle's.
+ * Who is nearer by the straight line through the globe is nearer by the great circle. The boxes only decide whom to look at: every distance is the great circle's.
  */
 export class DriverTree<Driver extends { readonly position: Point }> {
   private readonly drivers: readonly Driver[];
-  /** The numbers of the drivers. A box is a run of them, and its halves are boxes. */
-  private readonly members: Int32Array;
-  /** By the middle of a box: the axis along which it is longest, and where it is divided there. */
-  private readonly axes: Uint8Array;
-  private readonly splits: Float64Array;
-  /** x, y, z on the unit sphere, in the order of `members`. */
-  private readonly places: Float64Array;
+  private readonly halves: Halves;
 
   constructor(drivers: readonly Driver[]) {
     this.drivers = drivers;
-    this.members = Int32Array.from(drivers, (_, number) => number);
-    this.axes = new Uint8Array(drivers.length);
-    this.splits = new Float64Array(drivers.length);
-    const places = new Float64Array(3 * drivers.length);
-    for (const [number, { position }] of drivers.entries()) places.set(onUnitSphere(position), 3 * number);
-    this.build(places, 0, drivers.length);
-    this.places = new Float64Array(3 * drivers.length);
-    for (const [at, number] of this.members.entries())
-      this.places.set(places.subarray(3 * number, 3 * number + 3), 3 * at);
+    this.halves = halve(
+      drivers.map(({ position }) => position),
+      LEAF,
+    );
   }
 
   /**
@@ -45,7 +33,8 @@ export class DriverTree<Driver extends { readonly position: Point }> {
   nearest(center: Point, radiusM: number, limit: number, accepts: (driver: Driver) => boolean): Driver[] {
     const found = new Nearest(limit, radiusM);
     const at = onUnitSphere(center);
-    const { places, members, drivers } = this;
+    const { drivers } = this;
+    const { places, members, axes, splits } = this.halves;
     const look = (from: number, to: number): void => {
       for (let member = from; member < to; member++) {
         // Nearly everyone is passed over here, by the straight line through the globe.
@@ -62,9 +51,9 @@ export class DriverTree<Driver extends { readonly position: Point }> {
     const outside = [0, 0, 0];
     const search = (from: number, to: number, outside2: number): void => {
       if (to - from <= LEAF) return look(from, to);
-      const middle = (from + to) >>> 1;
-      const axis = this.axes[middle]!;
-      const beyond = at[axis]! - this.splits[middle]!;
+      const middle = middleOf(from, to, LEAF);
+      const axis = axes[middle]!;
+      const beyond = at[axis]! - splits[middle]!;
       if (beyond < 0) search(from, middle, outside2);
       else search(middle, to, outside2);
       const before = outside[axis]!;
@@ -77,62 +66,6 @@ export class DriverTree<Driver extends { readonly position: Point }> {
     };
     search(0, members.length, 0);
     return found.numbers.map((number) => drivers[number]!);
-  }
-
-  private build(places: Float64Array, from: number, to: number): void {
-    if (to - from <= LEAF) return;
-    const middle = (from + to) >>> 1;
-    const axis = longestAxis(places, this.members, from, to);
-    this.axes[middle] = axis;
-    divide(places, this.members, axis, from, to - 1, middle);
-    this.splits[middle] = places[3 * this.members[middle]! + axis]!;
-    this.build(places, from, middle);
-    this.build(places, middle, to);
-  }
-}
-
-function longestAxis(places: Float64Array, members: Int32Array, from: number, to: number): number {
-  let longest = 0;
-  let longestSpan = -1;
-  for (let axis = 0; axis < 3; axis++) {
-    let least = Infinity;
-    let most = -Infinity;
-    for (let member = from; member < to; member++) {
-      const value = places[3 * members[member]! + axis]!;
-      if (value < least) least = value;
-      if (value > most) most = value;
-    }
-    if (most - least <= longestSpan) continue;
-    longestSpan = most - least;
-    longest = axis;
-  }
-  return longest;
-}
-
-/** Moves members so that the one at `middle` is where sorting would put it, with none behind it before it (Hoare 1961). */
-function divide(
-  places: Float64Array,
-  members: Int32Array,
-  axis: number,
-  from: number,
-  to: number,
-  middle: number,
-): void {
-  while (from < to) {
-    const pivot = places[3 * members[(from + to) >>> 1]! + axis]!;
-    let low = from;
-    let high = to;
-    while (low <= high) {
-      while (places[3 * members[low]! + axis]! < pivot) low++;
-      while (places[3 * members[high]! + axis]! > pivot) high--;
-      if (low > high) break;
-      const member = members[low]!;
-      members[low++] = members[high]!;
-      members[high--] = member;
-    }
-    if (middle <= high) to = high;
-    else if (middle >= low) from = low;
-    else return;
   }
 }
 
@@ -174,11 +107,6 @@ class Nearest {
     const other = this.distancesM[place]!;
     return distanceM < other || (distanceM === other && number < this.numbers[place]!);
   }
-}
-
-function onUnitSphere({ lat, lng }: Point): [x: number, y: number, z: number] {
-  const inPlane = Math.cos(lat * RADIANS);
-  return [inPlane * Math.cos(lng * RADIANS), inPlane * Math.sin(lng * RADIANS), Math.sin(lat * RADIANS)];
 }
 
 /** No two points of the globe within this distance are farther apart on the unit sphere. */

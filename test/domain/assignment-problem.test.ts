@@ -21,6 +21,8 @@ function problemOf(columns: number, edgesOfRow: readonly Edges[], tiers?: readon
   };
 }
 
+const solve = (problem: AssignmentProblem): Int32Array => solveAssignment(problem).columnOfRow;
+
 interface Outcome {
   /** How many rows of each tier, lowest first. */
   matched: number[];
@@ -116,11 +118,19 @@ const smallProblems = fc.integer({ min: 1, max: 5 }).chain((columns) =>
   }),
 );
 
+const tieredProblems = smallProblems.chain((problem) => {
+  const { length } = problem.edgesOfRow;
+  return fc.record({
+    problem: fc.constant(problem),
+    tiers: fc.array(fc.integer({ min: -1, max: 2 }), { minLength: length, maxLength: length }),
+  });
+});
+
 describe('against every possible matching', () => {
   test('as many rows as possible are matched, and those at the least cost', () => {
     fc.assert(
       fc.property(smallProblems, ({ columns, edgesOfRow }) => {
-        const outcome = outcomeOf(edgesOfRow, solveAssignment(problemOf(columns, edgesOfRow)));
+        const outcome = outcomeOf(edgesOfRow, solve(problemOf(columns, edgesOfRow)));
         expect(outcome).toEqual(bruteForce(edgesOfRow));
       }),
       { numRuns: 2000 },
@@ -128,19 +138,12 @@ describe('against every possible matching', () => {
   });
 
   test('tier by tier as many rows as possible are matched, before the cost counts', () => {
-    const tiered = smallProblems.chain((problem) => {
-      const { length } = problem.edgesOfRow;
-      return fc.record({
-        problem: fc.constant(problem),
-        tiers: fc.array(fc.integer({ min: -1, max: 2 }), { minLength: length, maxLength: length }),
-      });
-    });
     fc.assert(
-      fc.property(tiered, ({ problem: { columns, edgesOfRow }, tiers }) => {
-        const outcome = outcomeOf(edgesOfRow, solveAssignment(problemOf(columns, edgesOfRow, tiers)), tiers);
+      fc.property(tieredProblems, ({ problem: { columns, edgesOfRow }, tiers }) => {
+        const outcome = outcomeOf(edgesOfRow, solve(problemOf(columns, edgesOfRow, tiers)), tiers);
         expect(outcome).toEqual(bruteForce(edgesOfRow, tiers));
 
-        const untiered = outcomeOf(edgesOfRow, solveAssignment(problemOf(columns, edgesOfRow)));
+        const untiered = outcomeOf(edgesOfRow, solve(problemOf(columns, edgesOfRow)));
         expect(total(outcome)).toBe(total(untiered));
       }),
       { numRuns: 3000 },
@@ -151,10 +154,68 @@ describe('against every possible matching', () => {
     fc.assert(
       fc.property(smallProblems, ({ columns, edgesOfRow }) => {
         const shifted = edgesOfRow.map((edges) => edges.map(([column, cost]) => [column, cost - 5] as const));
-        const outcome = outcomeOf(shifted, solveAssignment(problemOf(columns, shifted)));
+        const outcome = outcomeOf(shifted, solve(problemOf(columns, shifted)));
         expect(outcome).toEqual(bruteForce(shifted));
       }),
     );
+  });
+});
+
+describe('whatever is expected', () => {
+  const expecting = tieredProblems.chain(({ problem: { columns, edgesOfRow }, tiers }) => {
+    const ofEach = <Item>(length: number, item: fc.Arbitrary<Item>) =>
+      fc.array(item, { minLength: length, maxLength: length });
+    const price = fc.oneof(fc.integer({ min: -12, max: 0 }), fc.double({ min: -12, max: 0, noNaN: true }));
+    return fc.record({
+      edgesOfRow: fc.constant(edgesOfRow),
+      problem: fc.constantFrom(problemOf(columns, edgesOfRow), problemOf(columns, edgesOfRow, tiers)),
+      expected: fc.record({
+        price: ofEach(columns, price).map((prices) => Float64Array.from(prices)),
+        leftOut: ofEach(edgesOfRow.length, fc.nat(1)).map((rows) => Uint8Array.from(rows)),
+      }),
+    });
+  });
+
+  test('as many rows are matched, at the least cost', () => {
+    fc.assert(
+      fc.property(expecting, ({ edgesOfRow, problem, expected }) => {
+        const tiers = problem.tier && [...problem.tier];
+        const outcome = outcomeOf(edgesOfRow, solve({ ...problem, expected }), tiers);
+        expect(outcome).toEqual(bruteForce(edgesOfRow, tiers));
+      }),
+      { numRuns: 5000 },
+    );
+  });
+
+  test('free columns have no price, and where nobody is left out each row has the column that is cheapest for it', () => {
+    fc.assert(
+      fc.property(expecting, ({ edgesOfRow, problem, expected }) => {
+        const { columnOfRow, price } = solveAssignment({ ...problem, expected });
+        for (const [column, its] of price.entries()) {
+          expect(its).toBeLessThanOrEqual(0);
+          if (!columnOfRow.includes(column)) expect(Math.abs(its)).toBe(0);
+        }
+        if (columnOfRow.includes(-1)) return;
+        for (const [row, edges] of edgesOfRow.entries()) {
+          const dearness = ([column, cost]: Edges[number]): number => cost - (price[column] ?? NaN);
+          const own = columnOfRow[row] ?? -1;
+          const its = dearness([own, costOf(edges, own)]);
+          for (const edge of edges) expect(its).toBeLessThanOrEqual(dearness(edge) + 1e-9);
+        }
+      }),
+      { numRuns: 5000 },
+    );
+  });
+
+  test('what was right before is right again', () => {
+    const edgesOfRow = planar(createRandom('again'), 500, 450, 12);
+    const problem = problemOf(450, edgesOfRow);
+    const { columnOfRow, price } = solveAssignment(problem);
+    const leftOut = Uint8Array.from(columnOfRow, (column) => (column === -1 ? 1 : 0));
+    const again = outcomeOf(edgesOfRow, solve({ ...problem, expected: { price, leftOut } }));
+    const before = outcomeOf(edgesOfRow, columnOfRow);
+    expect(again.matched).toEqual(before.matched);
+    expect(again.cost).toBeCloseTo(before.cost, 6);
   });
 });
 
@@ -173,7 +234,7 @@ describe('against another solver', () => {
     const edgesOfRow = Array.from({ length: rows }, () => {
       return Array.from({ length: columns }, (_, column) => [column, random.int(0, 1000)] as const);
     });
-    const outcome = outcomeOf(edgesOfRow, solveAssignment(problemOf(columns, edgesOfRow)));
+    const outcome = outcomeOf(edgesOfRow, solve(problemOf(columns, edgesOfRow)));
     expect(outcome).toEqual(oracle(columns, edgesOfRow));
   });
 
@@ -189,7 +250,7 @@ describe('against another solver', () => {
       const edgesOfRow = Array.from({ length: rows }, () => {
         return randomEdges(random, columns, degree, () => random.int(0, few ? 3 : 100_000));
       });
-      const outcome = outcomeOf(edgesOfRow, solveAssignment(problemOf(columns, edgesOfRow)));
+      const outcome = outcomeOf(edgesOfRow, solve(problemOf(columns, edgesOfRow)));
       expect(outcome).toEqual(oracle(columns, edgesOfRow));
     }
   });
@@ -201,7 +262,7 @@ describe('against another solver', () => {
       [250, 300],
     ] as const) {
       const edgesOfRow = planar(random, rows, columns, 12);
-      const outcome = outcomeOf(edgesOfRow, solveAssignment(problemOf(columns, edgesOfRow)));
+      const outcome = outcomeOf(edgesOfRow, solve(problemOf(columns, edgesOfRow)));
       const expected = oracle(columns, edgesOfRow);
       expect(outcome.matched).toEqual(expected.matched);
       expect(outcome.cost).toBeCloseTo(expected.cost, 5);
@@ -211,7 +272,7 @@ describe('against another solver', () => {
 
 test('2,000 points against 2,000 in the plane: no more can be matched, nor as many for less', () => {
   const edgesOfRow = planar(createRandom('plane'), 2000, 2000, 20);
-  const columnOfRow = solveAssignment(problemOf(2000, edgesOfRow));
+  const columnOfRow = solve(problemOf(2000, edgesOfRow));
   expect(total(outcomeOf(edgesOfRow, columnOfRow))).toBeGreaterThan(1950);
   const moves = movesOf(edgesOfRow, columnOfRow);
   expect(leadsFromOutToFree(moves)).toBe(false);
@@ -270,15 +331,15 @@ function hasNegativeCycle({ nodes, arcs }: Moves): boolean {
 
 describe('degenerate problems', () => {
   test('no rows, no columns, no edges', () => {
-    expect(solveAssignment(problemOf(0, []))).toEqual(new Int32Array(0));
-    expect(solveAssignment(problemOf(5, []))).toEqual(new Int32Array(0));
-    expect(solveAssignment(problemOf(0, [[], []]))).toEqual(Int32Array.of(-1, -1));
-    expect(solveAssignment(problemOf(5, [[], [], []]))).toEqual(Int32Array.of(-1, -1, -1));
+    expect(solve(problemOf(0, []))).toEqual(new Int32Array(0));
+    expect(solve(problemOf(5, []))).toEqual(new Int32Array(0));
+    expect(solve(problemOf(0, [[], []]))).toEqual(Int32Array.of(-1, -1));
+    expect(solve(problemOf(5, [[], [], []]))).toEqual(Int32Array.of(-1, -1, -1));
   });
 
   test('all rows want the one column: the cheapest has it', () => {
     const edgesOfRow = Array.from({ length: 100 }, (_, row) => [[0, (row + 37) % 100]] as const);
-    const columnOfRow = solveAssignment(problemOf(1, edgesOfRow));
+    const columnOfRow = solve(problemOf(1, edgesOfRow));
     expect(columnOfRow[63]).toBe(0);
     expect(outcomeOf(edgesOfRow, columnOfRow)).toEqual({ matched: [1], cost: 0 });
   });
@@ -287,7 +348,7 @@ describe('degenerate problems', () => {
     const edgesOfRow = Array.from({ length: 200 }, () =>
       Array.from({ length: 200 }, (_, column) => [column, 7] as const),
     );
-    expect(outcomeOf(edgesOfRow, solveAssignment(problemOf(200, edgesOfRow)))).toEqual({ matched: [200], cost: 1400 });
+    expect(outcomeOf(edgesOfRow, solve(problemOf(200, edgesOfRow)))).toEqual({ matched: [200], cost: 1400 });
   });
 
   test('a long chain of rows gives way so that one more is matched, at whatever cost', () => {
@@ -296,7 +357,7 @@ describe('degenerate problems', () => {
       [row, 0],
       [row + 1, 1e6],
     ]);
-    const columnOfRow = solveAssignment(problemOf(length + 1, [...edgesOfRow, [[0, 5]]]));
+    const columnOfRow = solve(problemOf(length + 1, [...edgesOfRow, [[0, 5]]]));
     expect(columnOfRow.every((column) => column !== -1)).toBe(true);
   });
 
@@ -315,7 +376,7 @@ describe('degenerate problems', () => {
       ],
       [[1, 1]],
     ];
-    const columnOfRow = solveAssignment(problemOf(2, edgesOfRow));
+    const columnOfRow = solve(problemOf(2, edgesOfRow));
     expect(columnOfRow).toEqual(Int32Array.of(-1, 0, -1, -1, 1));
   });
 
@@ -328,7 +389,7 @@ describe('degenerate problems', () => {
             [0, 2],
           ],
         ],
-        solveAssignment(
+        solve(
           problemOf(1, [
             [
               [0, 9],
@@ -353,7 +414,7 @@ describe('degenerate problems', () => {
           [2, 1e6 * scale],
         ],
       ];
-      expect(solveAssignment(problemOf(3, edgesOfRow)).filter((column) => column !== -1).length).toBe(3);
+      expect(solve(problemOf(3, edgesOfRow)).filter((column) => column !== -1).length).toBe(3);
     }
   });
 });
@@ -361,7 +422,7 @@ describe('degenerate problems', () => {
 test('the same problem gets the same answer, and is left as it was', () => {
   const problem = problemOf(100, planar(createRandom('twice'), 100, 100, 5));
   const before = structuredClone(problem);
-  expect(solveAssignment(problem)).toEqual(solveAssignment(problem));
+  expect(solve(problem)).toEqual(solve(problem));
   expect(problem).toEqual(before);
 });
 
@@ -378,6 +439,10 @@ test('arrays that do not fit together are refused', () => {
     { cost: Float64Array.of(1, NaN) },
     { cost: Float64Array.of(1, Infinity) },
     { tier: Int32Array.of(0) },
+    { expected: { price: Float64Array.of(0), leftOut: Uint8Array.of(0, 0) } },
+    { expected: { price: Float64Array.of(0, 0), leftOut: Uint8Array.of(0) } },
+    { expected: { price: Float64Array.of(0, 1), leftOut: Uint8Array.of(0, 0) } },
+    { expected: { price: Float64Array.of(0, -Infinity), leftOut: Uint8Array.of(0, 0) } },
   ];
-  for (const change of wrong) expect(() => solveAssignment({ ...good, ...change })).toThrow(RangeError);
+  for (const change of wrong) expect(() => solve({ ...good, ...change })).toThrow(RangeError);
 });

@@ -1,4 +1,5 @@
 import * as fc from 'fast-check';
+import { linearSumAssignment } from 'linear-sum-assignment';
 import { assert, describe, expect, test } from 'vitest';
 import { greatCircleM, offsetPoint, type Point } from '../../domain/geo.ts';
 import type { DriverProfile } from '../../domain/eligibility.ts';
@@ -191,16 +192,45 @@ function oneAfterAnother({ rides, drivers }: Scene): string[] {
 }
 
 describe('batch', () => {
-  test('is the best of all pairings among the candidates and what nearest would do', () => {
+  test('is at least as good as any pairing among the candidates and what nearest would do', () => {
     fc.assert(
       fc.property(small, (scene) => {
         const pairings = matchings.batch(scene.rides, scene.drivers, scene.context);
-        const best = bestOfAll(scene);
+        const found = { served: servedByPlace(pairings), costS: totalS(pairings) - 1e-6 };
+        expect(isBetter(bestOfAll(scene, scene.context.candidatesMax), found)).toBe(false);
+      }),
+      { numRuns: 1000 },
+    );
+  });
+
+  test('is the best of all pairings where every driver is a candidate', () => {
+    fc.assert(
+      fc.property(small, ({ rides, drivers, context }) => {
+        const scene = { rides, drivers, context: { ...context, candidatesMax: drivers.length + 1 } };
+        const pairings = matchings.batch(rides, drivers, scene.context);
+        const best = bestOfAll(scene, drivers.length);
         expect(servedByPlace(pairings)).toEqual(best.served);
         expect(totalS(pairings)).toBeCloseTo(best.costS, 6);
       }),
       { numRuns: 1000 },
     );
+  });
+
+  test('comes within 1 % of the best of all pairings where riders crowd and the drivers are elsewhere', () => {
+    const random = createRandom('crowd');
+    const around = (center: Point, radiusM: number) =>
+      offsetPoint(center, random.next() * 6.28, radiusM * Math.abs(random.normal()));
+    const rides = Array.from({ length: 400 }, (_, id) =>
+      rideAt(`r${id}`, around(timesSquare, id % 4 === 0 ? 3000 : 300)),
+    );
+    const drivers = Array.from({ length: 420 }, (_, id) => driverAt(`d${id}`, around(timesSquare, 2500)));
+    const anywhere = rides.map((ride) => ({ ...ride, searchRadiusM: 50_000 }));
+    const pairings = matchings.batch(anywhere, drivers, { travelTime, candidatesMax: 20 });
+    const costs = anywhere.map(({ pickup }) => drivers.map(({ position }) => travelTime.etaS(position, pickup)));
+    const { rowAssignments } = linearSumAssignment(costs, { maximaze: false });
+    const least = costs.reduce((sum, ofRide, nth) => sum + (ofRide[rowAssignments[nth] ?? -1] ?? NaN), 0);
+    expect(pairings).toHaveLength(400);
+    expect(totalS(pairings) / least).toBeLessThan(1.01);
   });
 
   test('never pairs fewer than nearest, however few candidates it may look at', () => {
@@ -270,13 +300,13 @@ function isBetter(a: Outcome, b: Outcome): boolean {
 }
 
 /** Tries every way to send each driver to one of the rides that know it, or to none. */
-function bestOfAll(scene: Scene): Outcome {
-  const { rides, drivers, context } = scene;
+function bestOfAll(scene: Scene, candidatesMax: number): Outcome {
+  const { rides, drivers } = scene;
   const greedy = new Set(oneAfterAnother(scene));
   const known = new Set<string>(greedy);
   for (const ride of rides) {
     const eligible = drivers.filter((driver) => isEligible(ride, driver));
-    for (const { driverId } of byDistance(ride, eligible).slice(0, context.candidatesMax))
+    for (const { driverId } of byDistance(ride, eligible).slice(0, candidatesMax))
       known.add(`${ride.rideId} ${driverId}`);
   }
   let best: Outcome = { served: [0, 0, 0], costS: 0 };
