@@ -33,11 +33,11 @@ export interface Allotment {
 }
 
 /** So many neighbours count as one. */
-const BLOCK = 4;
+const BLOCK = 3;
 /** So many blocks of drivers are chosen for a block of rides. */
-const CHOICES = 5;
+const CHOICES = 7;
 /** Blocks of drivers that each block of rides knows by itself. */
-const NEAREST = 20;
+const NEAREST = 10;
 /** Among so few everybody knows everybody. */
 const FEW = 40;
 
