@@ -1,6 +1,6 @@
 // oxlint-disable typescript/no-non-null-assertion -- every index is in range by construction, in the innermost loops
 import { EARTH_RADIUS_M, greatCircleM, type Point } from '../geo.ts';
-import { halve, type Halves, middleOf, onUnitSphere } from './halves.ts';
+import { halve, type Halves, middleOf, ONE_PLACE, onUnitSphere } from './halves.ts';
 
 /** Halving fewer than these costs more than looking at all of them. */
 const LEAF = 8;
@@ -35,8 +35,8 @@ export class DriverTree<Driver extends { readonly position: Point }> {
     const at = onUnitSphere(center);
     const { drivers } = this;
     const { places, members, axes, splits } = this.halves;
-    const look = (from: number, to: number): void => {
-      for (let member = from; member < to; member++) {
+    const look = (from: number, to: number, most: number): void => {
+      for (let member = from, left = most; member < to && left > 0; member++) {
         // Nearly everyone is passed over here, by the straight line through the globe.
         const dx = places[3 * member]! - at[0];
         const dy = places[3 * member + 1]! - at[1];
@@ -44,15 +44,19 @@ export class DriverTree<Driver extends { readonly position: Point }> {
         if (dx * dx + dy * dy + dz * dz > found.reachChord2) continue;
         const number = members[member]!;
         const driver = drivers[number]!;
-        if (accepts(driver)) found.offer(number, greatCircleM(center, driver.position));
+        if (!accepts(driver)) continue;
+        found.offer(number, greatCircleM(center, driver.position));
+        left--;
       }
     };
     // How far the centre is outside of the box under way, along each axis.
     const outside = [0, 0, 0];
     const search = (from: number, to: number, outside2: number): void => {
-      if (to - from <= LEAF) return look(from, to);
+      if (to - from <= LEAF) return look(from, to, LEAF);
       const middle = middleOf(from, to, LEAF);
       const axis = axes[middle]!;
+      // Equally far, and those behind come after them.
+      if (axis === ONE_PLACE) return look(from, to, limit);
       const beyond = at[axis]! - splits[middle]!;
       if (beyond < 0) search(from, middle, outside2);
       else search(middle, to, outside2);

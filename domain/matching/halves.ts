@@ -10,12 +10,17 @@ const RADIANS = Math.PI / 180;
 export interface Halves {
   /** The numbers of the points. Each half is a stretch of them, and starts at a multiple of `run`. */
   readonly members: Int32Array;
-  /** By where its second half starts: the axis across which a stretch is halved, and where on it. */
+  /**
+   * By where its second half starts: the axis across which a stretch is halved, and where on it. `ONE_PLACE`: all of its
+   * points are at the same place, and in the order of their numbers.
+   */
   readonly axes: Uint8Array;
   readonly splits: Float64Array;
   /** x, y, z on the unit sphere, in the order of `members`. */
   readonly places: Float64Array;
 }
+
+export const ONE_PLACE = 3;
 
 /** In space there is no date line and no pole. */
 export function halve(points: readonly Point[], run: number): Halves {
@@ -29,6 +34,7 @@ export function halve(points: readonly Point[], run: number): Halves {
     const middle = middleOf(from, to, run);
     const axis = longestAxis(known, members, from, to);
     axes[middle] = axis;
+    if (axis === ONE_PLACE) return void members.subarray(from, to).sort();
     divide(known, members, axis, from, to - 1, middle);
     splits[middle] = known[3 * members[middle]! + axis]!;
     halveStretch(from, middle);
@@ -51,8 +57,8 @@ export function onUnitSphere({ lat, lng }: Point): [x: number, y: number, z: num
 }
 
 function longestAxis(places: Float64Array, members: Int32Array, from: number, to: number): number {
-  let longest = 0;
-  let longestSpan = -1;
+  let longest = ONE_PLACE;
+  let longestSpan = 0;
   for (let axis = 0; axis < 3; axis++) {
     let least = Infinity;
     let most = -Infinity;

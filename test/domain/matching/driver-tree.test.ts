@@ -98,6 +98,18 @@ describe('the nearest drivers', () => {
     expect(found.map(({ number }) => number)).toEqual([1, 2, 4, 5]);
   });
 
+  test('of a crowd in one place no more are looked at than are wanted', () => {
+    const positions = Array.from({ length: 10_000 }, (_, nth) => ({
+      lat: nth % 10 === 0 ? 48.8 + nth * 1e-6 : 48.85,
+      lng: 2.35,
+    }));
+    let looked = 0;
+    const counting = () => ++looked > 0;
+    const found = new DriverTree(phonesAt(positions)).nearest({ lat: 48.86, lng: 2.35 }, 5000, 20, counting);
+    expect(found.map(({ number }) => number)).toEqual(bruteForce(positions, { lat: 48.86, lng: 2.35 }, 5000, 20));
+    expect(looked).toBeLessThan(500);
+  });
+
   test('all of a crowd in one place count as equally near: in the order given', () => {
     const positions = Array.from({ length: 500 }, () => ({ lat: 48.85, lng: 2.35 }));
     expect(find(new DriverTree(phonesAt(positions)), { lat: 48.86, lng: 2.35 }, 5000, 3)).toEqual([0, 1, 2]);

@@ -1,6 +1,6 @@
 import * as fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { halve, middleOf } from '../../../domain/matching/halves.ts';
+import { halve, middleOf, ONE_PLACE } from '../../../domain/matching/halves.ts';
 
 const point = fc.record({
   lat: fc.double({ min: -90, max: 90, noNaN: true }),
@@ -18,6 +18,13 @@ test('of each stretch the first half stands before the split, the second behind 
         expect(middle % run).toBe(0);
         expect(middle).toBeGreaterThan(from);
         expect(middle).toBeLessThan(to);
+        if (axes[middle] === ONE_PLACE) {
+          const stretch = [...members.subarray(from, to)];
+          expect(stretch).toEqual(stretch.toSorted((a, b) => a - b));
+          for (let at = from; at < to; at++)
+            expect(places.subarray(3 * at, 3 * at + 3)).toEqual(places.subarray(3 * from, 3 * from + 3));
+          return;
+        }
         const along = (at: number): number => places[3 * at + (axes[middle] ?? NaN)] ?? NaN;
         for (let at = from; at < middle; at++) expect(along(at)).toBeLessThanOrEqual(splits[middle] ?? NaN);
         for (let at = middle; at < to; at++) expect(along(at)).toBeGreaterThanOrEqual(splits[middle] ?? NaN);
