@@ -14,7 +14,7 @@
  *   these columns. They are *saturated*, for good: a path may still enter them, but only to push some row out (one M).
  *   So a search tries all other columns first, and only then, with no free column among them, the saturated ones.
  *
- * Hence how many rows are matched never depends on rounding, and with whole-number costs nothing does.
+ * Hence how many rows are matched never depends on rounding, and with whole-number costs (and expectations) nothing does.
  *
  * Only columns carry a price (the dual variable v ≤ 0, 0 while free unless another was expected); a matched row's own price is what its edge costs
  * less its column's price, computed when needed, so that matched edges have no reduced cost, exactly.
@@ -39,7 +39,7 @@ export interface AssignmentProblem {
 
 /** What the answer may look like. Where that is nearly right it is found sooner; whatever is expected, it is of least cost. */
 export interface Expectations {
-  /** One per column, at most 0, finite. */
+  /** One per column, from -1e12 to 0: beyond, costs would lose their digits. */
   readonly price: Float64Array;
   /** One per row: 1 if it is expected to be left out. */
   readonly leftOut: Uint8Array;
@@ -49,8 +49,8 @@ export interface Assignment {
   /** -1: left out. */
   readonly columnOfRow: Int32Array;
   /**
-   * One per column, at most 0, and 0 where it is free. Each row has the column whose cost less its price is least. Of
-   * columns for which rows were left out only differences mean anything.
+   * One per column: a negative number, the lower the dearer; 0 where it is free. If no row was left out, each row has the
+   * column whose cost less its price is least. Of columns for which rows were left out only differences mean anything.
    */
   readonly price: Float64Array;
 }
@@ -78,8 +78,8 @@ export function problemOf<Option>(
 }
 
 /**
- * The same problem always gets the same answer. Takes at most one search per row (two where expectations were wrong), each
- * touching a column and an edge at most twice.
+ * The same problem always gets the same answer. Takes at most one search per row, and one per column that is wrongly expected
+ * to have a price, each touching a column and an edge at most twice.
  * Throws `RangeError` on arrays that don't fit together and on numbers that are out of range.
  */
 export function solveAssignment(problem: AssignmentProblem): Assignment {
@@ -116,11 +116,12 @@ function check({ rows, columns, rowStart, column, cost, tier, expected }: Assign
     if (!(column[edge]! >= 0 && column[edge]! < columns)) throw new RangeError(`edge ${edge} leads to no column`);
     if (!Number.isFinite(cost[edge]!)) throw new RangeError(`edge ${edge} has no finite cost`);
   }
-  const unfit = expected?.price.findIndex((price) => !(price <= 0 && price > -Infinity)) ?? NONE;
+  const unfit = expected?.price.findIndex((price) => !(price <= 0 && price >= EXPECTED_MIN)) ?? NONE;
   if (unfit !== NONE) throw new RangeError(`column ${unfit} can't have the expected price`);
 }
 
 const NONE = -1;
+const EXPECTED_MIN = -1e12;
 /** `saturatedBy` of a column from which a free column may still be reached. */
 const OPEN = 0;
 
@@ -163,9 +164,9 @@ class Solver {
 
   assignment(): Assignment {
     const columnOfRow = this.edgeOfRow.map((edge) => (edge === NONE ? NONE : this.problem.column[edge]!));
-    // Those for which rows were left out are all as cheap or dear as the others let them be.
-    const dearest = this.price.reduce((most, price) => Math.max(most, price), 0);
-    const price = this.price.map((own, at) => (this.saturatedBy[at] === OPEN ? own : own - dearest));
+    // The prices of columns for which rows were left out may be above 0; together they can be anywhere.
+    const highest = this.price.reduce((most, price) => Math.max(most, price), 0);
+    const price = this.price.map((own, at) => (this.saturatedBy[at] === OPEN ? own : own - highest));
     return { columnOfRow, price };
   }
 
@@ -183,7 +184,7 @@ class Solver {
   }
 
   /**
-   * Raises each expected price until the column is as cheap for one of these rows as that row's cheapest; the row has it,
+   * Raises each expected price as far as it can be: to where the column is the cheapest for some row. The row has it,
    * unless it got another (Jonker & Volgenant's column reduction). Without it searches took half as long again.
    */
   private raiseExpectations(rows: Int32Array): void {
@@ -213,31 +214,59 @@ class Solver {
   }
 
   /**
-   * A free column has no price. One that was only expected to have one loses it; a row that would rather have it now gives
-   * up its own, which is free in turn. Then all these rows enter again: there is a place for each, since there was.
+   * A free column has no price. Where one was only expected to have one, it loses it; or rows move up towards it, each taking
+   * the column of the one before, if they save more than that moving costs: a search backwards from the column.
    */
   forgetExpectations(): void {
+    const priced = [...this.price.keys()].filter((at) => this.rowOfColumn[at] === NONE && this.price[at]! < 0);
+    if (priced.length === 0) return;
+    const backwards = byColumn(this.problem);
+    for (const column of priced) this.moveUp(column, this.searchBack(column, backwards));
+  }
+
+  /** Finds the column to become free, and raises prices so that moving up costs nothing more; the column itself: none. */
+  private searchBack(start: number, { columnStart, edgesOfColumn, rowOfEdge }: ByColumn): number {
     const { column, cost } = this.problem;
-    const { price, edgeOfRow, rowOfColumn } = this;
-    const priced = (at: number): boolean => rowOfColumn[at] === NONE && price[at]! < 0;
-    const losing = [...price.keys()].filter(priced);
-    if (losing.length === 0) return;
-    const { columnStart, edgesOfColumn, rowOfEdge } = byColumn(this.problem);
-    const entering: number[] = [];
-    // Ends: a price is lost once.
-    for (let at = losing.pop(); at !== undefined; at = losing.pop()) {
-      price[at] = 0;
-      for (const edge of edgesOfColumn.subarray(columnStart[at], columnStart[at + 1])) {
-        const row = rowOfEdge[edge]!;
-        const own = edgeOfRow[row]!;
-        if (own === NONE || cost[edge]! >= cost[own]! - price[column[own]!]!) continue;
-        edgeOfRow[row] = NONE;
-        rowOfColumn[column[own]!] = NONE;
-        if (priced(column[own]!)) losing.push(column[own]!);
-        entering.push(row);
+    const { price, reached, edgeOfRow } = this;
+    reached.clear();
+    let end = start;
+    let pathCost = -price[start]!;
+    for (let at = start, distance = 0; at !== NONE; at = reached.popBelow(pathCost)) {
+      if (at !== start) distance = reached.distance[at]!;
+      for (let nth = columnStart[at]!; nth < columnStart[at + 1]!; nth++) {
+        const edge = edgesOfColumn[nth]!;
+        const own = edgeOfRow[rowOfEdge[edge]!]!;
+        if (own === NONE || own === edge) continue;
+        const from = column[own]!;
+        const costsMore = cost[edge]! - price[at]! - (cost[own]! - price[from]!);
+        const further = distance + Math.max(0, costsMore);
+        if (further >= reached.distance[from]! || further >= pathCost || !reached.lower(from, further)) continue;
+        this.reachedFrom[from] = at;
+        this.reachedBy[from] = edge;
+        if (further - price[from]! >= pathCost) continue;
+        pathCost = further - price[from]!;
+        end = from;
       }
     }
-    this.enter(Int32Array.from(entering).sort());
+    price[start] = Math.min(0, price[start]! + pathCost);
+    for (let nth = 0; nth < reached.poppedCount; nth++) {
+      const at = reached.popped[nth]!;
+      price[at] = Math.min(0, price[at]! + Math.max(0, pathCost - reached.distance[at]!));
+    }
+    price[end] = 0;
+    return end;
+  }
+
+  private moveUp(start: number, end: number): void {
+    for (let at = end, row = this.rowOfColumn[end]!; at !== start;) {
+      const to = this.reachedFrom[at]!;
+      const next = this.rowOfColumn[to]!;
+      this.edgeOfRow[row] = this.reachedBy[at]!;
+      this.rowOfColumn[to] = row;
+      row = next;
+      at = to;
+    }
+    if (end !== start) this.rowOfColumn[end] = NONE;
   }
 
   /**
@@ -326,7 +355,9 @@ class Solver {
     const leadsNowhere = this.freeColumn === NONE;
     for (let nth = 0; nth < reached.poppedCount; nth++) {
       const at = reached.popped[nth]!;
-      price[at]! += reached.distance[at]! - pathCost;
+      const change = reached.distance[at]! - pathCost;
+      // A price that rounding alone would raise stays.
+      price[at]! += leadsNowhere ? change : Math.min(0, change);
       if (leadsNowhere) this.saturatedBy[at] = this.tier;
     }
   }
@@ -351,11 +382,13 @@ class Solver {
 }
 
 /** The edges of column `i` are `edgesOfColumn[columnStart[i] … columnStart[i + 1] - 1]`. */
-function byColumn({ rows, columns, rowStart, column }: AssignmentProblem): {
-  columnStart: Int32Array;
-  edgesOfColumn: Int32Array;
-  rowOfEdge: Int32Array;
-} {
+interface ByColumn {
+  readonly columnStart: Int32Array;
+  readonly edgesOfColumn: Int32Array;
+  readonly rowOfEdge: Int32Array;
+}
+
+function byColumn({ rows, columns, rowStart, column }: AssignmentProblem): ByColumn {
   const columnStart = new Int32Array(columns + 1);
   for (const at of column) columnStart[at + 1]!++;
   for (let at = 0; at < columns; at++) columnStart[at + 1]! += columnStart[at]!;

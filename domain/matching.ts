@@ -86,7 +86,7 @@ interface Seeker {
   readonly cutOff: boolean;
   /** What it takes when the rides choose one after another. */
   readonly greedy: Candidate[];
-  /** Others took all of its candidates before it had enough. */
+  /** All of its candidates were taken before it had enough, and there may be more drivers. */
   crowdedOut: boolean;
 }
 

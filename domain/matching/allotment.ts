@@ -7,7 +7,7 @@
  * It only says where to look, and says it of blocks: whether a driver suits a ride is asked later.
  */
 import { type Expectations, problemOf, solveAssignment } from '../assignment-problem.ts';
-import type { Point } from '../geo.ts';
+import { greatCircleM, type Point } from '../geo.ts';
 import type { TravelTime } from '../travel-time.ts';
 import { DriverTree } from './driver-tree.ts';
 import { halve } from './halves.ts';
@@ -38,13 +38,13 @@ const BLOCK = 3;
 const CHOICES = 7;
 /** Blocks of drivers that each block of rides knows by itself. */
 const NEAREST = 10;
-/** Among so few everybody knows everybody. */
+/** Where there are so few of either, nobody speaks for others. */
 const FEW = 40;
 
 export function allot(calls: readonly Call[], stands: readonly Stand[], travelTime: TravelTime): Allotment {
   const callBlocks = blocksOf(
     calls.map(({ pickup }) => pickup),
-    (call) => calls[call]!.vehicleClasses.join(),
+    (call) => calls[call]!.vehicleClasses.toSorted().join(),
   );
   const standBlocks = blocksOf(
     stands.map(({ position }) => position),
@@ -54,6 +54,7 @@ export function allot(calls: readonly Call[], stands: readonly Stand[], travelTi
     callBlocks.map((block) => calls[spokesmanOf(block)]!),
     standBlocks.map((block) => stands[spokesmanOf(block)]!),
     travelTime,
+    callBlocks.length === calls.length && standBlocks.length === stands.length,
   );
   const allotted: (readonly number[])[] = [];
   const expected = { price: new Float64Array(stands.length), leftOut: new Uint8Array(calls.length) };
@@ -91,15 +92,17 @@ interface Option {
   readonly etaS: number;
 }
 
-/** For each of the calls the stands that would be best for it; who is left out; and what each stand costs. */
+/** For each of the calls the stands that would be best for it; who is left out; and what each stand costs. `isTop`: they can't be fewer. */
 function assignBlocks(
   calls: readonly Call[],
   stands: readonly Stand[],
   travelTime: TravelTime,
+  isTop: boolean,
 ): Expectations & { readonly choices: number[][] } {
-  const isSmall = Math.min(calls.length, stands.length) <= FEW;
+  const isSmall = isTop || Math.min(calls.length, stands.length) <= FEW;
   const above = isSmall ? null : allot(calls, stands, travelTime);
-  const nearest = nearestOf(stands, isSmall ? stands.length : NEAREST);
+  // So few calls never need more than as many of the nearest.
+  const nearest = nearestOf(stands, isSmall ? Math.max(calls.length, NEAREST) : NEAREST);
   const options = calls.map((call, nth) => {
     const known = new Set([...nearest(call), ...(above?.allotted[nth] ?? [])]);
     return [...known].flatMap((stand): Option[] => {
@@ -129,9 +132,11 @@ function nearestOf(stands: readonly Stand[], limit: number): (call: Call) => num
   const numbered = stands.map(({ position, vehicleClass }, number) => ({ position, vehicleClass, number }));
   const ofClass = Map.groupBy(numbered, ({ vehicleClass }) => vehicleClass);
   const trees = new Map([...ofClass].map(([vehicleClass, some]) => [vehicleClass, new DriverTree(some)]));
-  return ({ pickup, searchRadiusM, vehicleClasses }) =>
-    vehicleClasses.flatMap((vehicleClass) => {
-      const found = trees.get(vehicleClass)?.nearest(pickup, searchRadiusM, limit, () => true) ?? [];
-      return found.map(({ number }) => number);
-    });
+  return ({ pickup, searchRadiusM, vehicleClasses }) => {
+    const found = vehicleClasses.flatMap(
+      (vehicleClass) => trees.get(vehicleClass)?.nearest(pickup, searchRadiusM, limit, () => true) ?? [],
+    );
+    if (found.length > limit) found.sort((a, b) => greatCircleM(pickup, a.position) - greatCircleM(pickup, b.position));
+    return found.slice(0, limit).map(({ number }) => number);
+  };
 }

@@ -54,4 +54,29 @@ describe('an allotment', () => {
     const isFar = (number: number): boolean => greatCircleM(center, drivers[number]?.position ?? center) > 5_000;
     expect(allotted.filter((numbers) => numbers.some(isFar)).length).toBeGreaterThan(150);
   });
+
+  test('is made of as many kinds of rides and drivers as there are', () => {
+    const kinds = Array.from({ length: 100 }, (_, nth) => `class ${nth % 50}`);
+    const rides = kinds.map((kind) => ({ pickup: center, vehicleClasses: [kind], searchRadiusM: 5_000 }));
+    const drivers = kinds.map((kind) => ({ position: center, vehicleClass: kind }));
+    const { allotted } = allot(rides, drivers, travelTime);
+    expect(allotted.map((numbers) => [...numbers].sort((a, b) => a - b))).toEqual(
+      kinds.map((_, nth) => [nth % 50, (nth % 50) + 50]),
+    );
+  });
+
+  test('of a few rides and a large fleet asks for few travel times', () => {
+    const random = createRandom('few');
+    const near = (distanceM: number) => offsetPoint(center, random.next() * 6.28, random.next() * distanceM);
+    const few = Array.from({ length: 120 }, () => ({
+      pickup: near(300),
+      vehicleClasses: ['standard'],
+      searchRadiusM: 50_000,
+    }));
+    const fleet = Array.from({ length: 20_000 }, () => ({ position: near(20_000), vehicleClass: 'standard' }));
+    let asked = 0;
+    const counting = { etaS: (...points: Parameters<typeof travelTime.etaS>) => (++asked, travelTime.etaS(...points)) };
+    allot(few, fleet, counting);
+    expect(asked).toBeLessThan(5_000);
+  });
 });
