@@ -214,8 +214,9 @@ class Solver {
   }
 
   /**
-   * A free column has no price. Where one was only expected to have one, it loses it; or rows move up towards it, each taking
-   * the column of the one before, if they save more than that moving costs: a search backwards from the column.
+   * A free column has no price. One that was only expected to have one loses it. If that makes it worth having, rows move up:
+   * one takes it, another takes that one's column, and so on, to the column that is missed least. The path is found by a
+   * search backwards from the free one.
    */
   forgetExpectations(): void {
     const priced = [...this.price.keys()].filter((at) => this.rowOfColumn[at] === NONE && this.price[at]! < 0);
@@ -224,7 +225,7 @@ class Solver {
     for (const column of priced) this.moveUp(column, this.searchBack(column, backwards));
   }
 
-  /** Finds the column to become free, and raises prices so that moving up costs nothing more; the column itself: none. */
+  /** Finds the column that becomes free (the one itself, if nobody should move up), and raises prices accordingly. */
   private searchBack(start: number, { columnStart, edgesOfColumn, rowOfEdge }: ByColumn): number {
     const { column, cost } = this.problem;
     const { price, reached, edgeOfRow } = this;

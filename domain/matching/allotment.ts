@@ -41,6 +41,7 @@ const NEAREST = 10;
 /** Where there are so few of either, nobody speaks for others. */
 const FEW = 40;
 
+/** Every call is of one ride, however many places it has. */
 export function allot(calls: readonly Call[], stands: readonly Stand[], travelTime: TravelTime): Allotment {
   const callBlocks = blocksOf(
     calls.map(({ pickup }) => pickup),
@@ -92,7 +93,10 @@ interface Option {
   readonly etaS: number;
 }
 
-/** For each of the calls the stands that would be best for it; who is left out; and what each stand costs. `isTop`: they can't be fewer. */
+/**
+ * For each of the calls the stands that would be best for it; who is left out; and what each stand costs.
+ * `isTop`: they can't become fewer.
+ */
 function assignBlocks(
   calls: readonly Call[],
   stands: readonly Stand[],
