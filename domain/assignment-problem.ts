@@ -16,8 +16,9 @@
  *
  * Hence how many rows are matched never depends on rounding, and with whole-number costs (and expectations) nothing does.
  *
- * Only columns carry a price (the dual variable v ≤ 0, 0 while free unless another was expected); a matched row's own price is what its edge costs
- * less its column's price, computed when needed, so that matched edges have no reduced cost, exactly.
+ * Only columns carry a price (the dual variable v ≤ 0, 0 while free unless another was expected); a matched row's own
+ * price is what its edge costs less its column's price, computed when needed, so that matched edges have no reduced
+ * cost, exactly.
  */
 
 /** Edges row by row (CSR): those of row `i` are `rowStart[i] … rowStart[i + 1] - 1` in `column` and `cost`. */

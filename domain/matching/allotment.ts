@@ -7,9 +7,9 @@
  * It only says where to look, and says it of blocks: whether a driver suits a ride is asked later.
  */
 import { type Expectations, problemOf, solveAssignment } from '../assignment-problem.ts';
-import { greatCircleM, type Point } from '../geo.ts';
+import type { Point } from '../geo.ts';
 import type { TravelTime } from '../travel-time.ts';
-import { DriverTree } from './driver-tree.ts';
+import { DriverTree, nearestOfAll } from './driver-tree.ts';
 import { halve } from './halves.ts';
 
 /** A ride, or one that speaks for its neighbours. */
@@ -137,10 +137,7 @@ function nearestOf(stands: readonly Stand[], limit: number): (call: Call) => num
   const ofClass = Map.groupBy(numbered, ({ vehicleClass }) => vehicleClass);
   const trees = new Map([...ofClass].map(([vehicleClass, some]) => [vehicleClass, new DriverTree(some)]));
   return ({ pickup, searchRadiusM, vehicleClasses }) => {
-    const found = vehicleClasses.flatMap(
-      (vehicleClass) => trees.get(vehicleClass)?.nearest(pickup, searchRadiusM, limit, () => true) ?? [],
-    );
-    if (found.length > limit) found.sort((a, b) => greatCircleM(pickup, a.position) - greatCircleM(pickup, b.position));
-    return found.slice(0, limit).map(({ number }) => number);
+    const asked = vehicleClasses.flatMap((vehicleClass) => trees.get(vehicleClass) ?? []);
+    return nearestOfAll(asked, pickup, searchRadiusM, limit, () => true).map(({ number }) => number);
   };
 }

@@ -8,9 +8,9 @@ const LEAF = 8;
 const SAFETY_M = 0.001;
 
 /**
- * Where the drivers are: a k-d tree (halves.ts) of points on the unit sphere, built anew for every round. Cities are dense
- * in one place and empty in the next; a tree has as many drivers in each of its boxes everywhere. (A uniform grid was as fast on
- * the streets of Manhattan, and longer.)
+ * Where the drivers are: a k-d tree (halves.ts) of points on the unit sphere, built anew for every round. Cities are
+ * dense in one place and empty in the next; a tree has as many drivers in each of its boxes everywhere. (A uniform grid
+ * was as fast on the streets of Manhattan, and longer.)
  *
  * Who is nearer by the straight line through the globe is nearer by the great circle. The boxes only decide whom to look at: every distance is the great circle's.
  */
@@ -71,6 +71,24 @@ export class DriverTree<Driver extends { readonly position: Point }> {
     search(0, members.length, 0);
     return found.numbers.map((number) => drivers[number]!);
   }
+}
+
+/**
+ * The nearest of all these trees together, by the same conditions; equally near ones in the order of their numbers, in which
+ * each tree was given its own.
+ */
+export function nearestOfAll<Driver extends { readonly position: Point; readonly number: number }>(
+  trees: readonly DriverTree<Driver>[],
+  center: Point,
+  radiusM: number,
+  limit: number,
+  accepts: (driver: Driver) => boolean,
+): Driver[] {
+  const found = trees.flatMap((tree) => tree.nearest(center, radiusM, limit, accepts));
+  if (trees.length < 2) return found;
+  const byDistance = found.map((driver) => ({ driver, distanceM: greatCircleM(center, driver.position) }));
+  byDistance.sort((a, b) => a.distanceM - b.distanceM || a.driver.number - b.driver.number);
+  return byDistance.slice(0, limit).map(({ driver }) => driver);
 }
 
 /** The nearest drivers so far, by their numbers, nearest first. */

@@ -2,7 +2,7 @@ import * as fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { greatCircleM, offsetPoint } from '../../../domain/geo.ts';
 import { allot, type Call, type Stand } from '../../../domain/matching/allotment.ts';
-import { createRandom } from '../../../domain/random.ts';
+import { createRandom, type Random } from '../../../domain/random.ts';
 import { greatCircleTravelTime } from '../../../domain/travel-time.ts';
 
 const center = { lat: 40.758, lng: -73.9855 };
@@ -18,6 +18,15 @@ const calls = fc.array(
   { maxLength: 300 },
 );
 const stands = fc.array(fc.record({ position: place, vehicleClass }), { maxLength: 300 });
+
+const near = (random: Random, distanceM: number) =>
+  offsetPoint(center, random.next() * 6.28, random.next() * distanceM);
+const crowdOf = (rides: number, random: Random, distanceM: number): Call[] =>
+  Array.from({ length: rides }, () => ({
+    pickup: near(random, distanceM),
+    vehicleClasses: ['standard'],
+    searchRadiusM: 50_000,
+  }));
 
 describe('an allotment', () => {
   test('is of drivers of a class that the ride asks for, each once, and expects prices that can be', () => {
@@ -39,15 +48,10 @@ describe('an allotment', () => {
 
   test('sends a crowd to drivers far away when those near are not enough', () => {
     const random = createRandom('crowd');
-    const near = (distanceM: number) => offsetPoint(center, random.next() * 6.28, random.next() * distanceM);
-    const crowd = Array.from({ length: 300 }, () => ({
-      pickup: near(200),
-      vehicleClasses: ['standard'],
-      searchRadiusM: 50_000,
-    }));
+    const crowd = crowdOf(300, random, 200);
     const far = offsetPoint(center, 1, 9_000);
     const drivers = Array.from({ length: 320 }, (_, nth) => ({
-      position: nth < 100 ? near(200) : offsetPoint(far, nth, nth),
+      position: nth < 100 ? near(random, 200) : offsetPoint(far, nth, nth),
       vehicleClass: 'standard',
     }));
     const { allotted } = allot(crowd, drivers, travelTime);
@@ -67,13 +71,8 @@ describe('an allotment', () => {
 
   test('of a few rides and a large fleet asks for few travel times', () => {
     const random = createRandom('few');
-    const near = (distanceM: number) => offsetPoint(center, random.next() * 6.28, random.next() * distanceM);
-    const few = Array.from({ length: 120 }, () => ({
-      pickup: near(300),
-      vehicleClasses: ['standard'],
-      searchRadiusM: 50_000,
-    }));
-    const fleet = Array.from({ length: 20_000 }, () => ({ position: near(20_000), vehicleClass: 'standard' }));
+    const few = crowdOf(120, random, 300);
+    const fleet = Array.from({ length: 20_000 }, () => ({ position: near(random, 20_000), vehicleClass: 'standard' }));
     let asked = 0;
     const counting = { etaS: (...points: Parameters<typeof travelTime.etaS>) => (++asked, travelTime.etaS(...points)) };
     allot(few, fleet, counting);

@@ -2,10 +2,12 @@ import * as fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { halve, middleOf, ONE_PLACE } from '../../../domain/matching/halves.ts';
 
-const point = fc.record({
+const anywhere = fc.record({
   lat: fc.double({ min: -90, max: 90, noNaN: true }),
   lng: fc.integer({ min: -180, max: 180 }),
 });
+/** Many are at one of two places. */
+const point = fc.oneof(anywhere, fc.constantFrom({ lat: 48, lng: 7.85 }, { lat: -17, lng: 180 }));
 
 test('of each stretch the first half stands before the split, the second behind it, and only the last run is short', () => {
   fc.assert(
