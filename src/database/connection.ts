@@ -40,13 +40,15 @@ export function connectDatabase(url: string, options: ConnectOptions = {}): Data
     application_name: `${applicationName} hot`,
     lock_timeout: LOCK_TIMEOUT_MS,
     // Unanalysed or freshly grown tables made the planner choose scans (958 cycles/s instead of 6,955): every hot
-    // statement reaches its rows through a key it names, so other ways are closed. A set that is joined with what its own
-    // statement returned is therefore compared row by row: carry along what is needed later instead.
+    // statement reaches its rows through a key it names, in the order in which its joins are written, and other ways are
+    // closed. A set that is joined with what its own statement returned is therefore compared row by row: carry along what
+    // is needed later instead. `exists` may still read a whole region once, for all rows at a time: select one with a limit.
     plan_cache_mode: 'force_generic_plan',
     enable_seqscan: 'off',
     enable_hashjoin: 'off',
     enable_mergejoin: 'off',
     enable_material: 'off',
+    join_collapse_limit: 1,
     // What is hot is in memory: looking up a key costs what it computes, and beats walking even a small region.
     random_page_cost: 0.01,
     jit: 'off',

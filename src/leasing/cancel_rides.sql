@@ -95,8 +95,9 @@ begin
       when r.status = 'cancelled' then 'repeated'
       when a.ride_id <> all(p_rides)
         or (r.assigned_driver_id is not null and r.assigned_driver_id <> all(p_drivers) and r.ended_at is null)
-        or r.live_offers > 0 and exists (select from offers o where o.region = p_region and o.ride_id = r.id and o.due_at is not null
-                   and o.driver_id <> all(p_drivers)) then 'busy'
+        -- Not `exists`, for which the planner may read all offers of the region once instead.
+        or r.live_offers > 0 and (select true from offers o where o.region = p_region and o.ride_id = r.id and o.due_at is not null
+                   and o.driver_id <> all(p_drivers) limit 1) then 'busy'
       when r.status = 'in_progress' then 'ride_in_progress'
       when r.status in ('completed', 'no_drivers_available') then 'ride_over'
     end,

@@ -27,8 +27,9 @@ begin
     select a.*, r.id is not null as ride_known, d.driver_id is not null as driver_known,
       a.ride_id = any(v_rides) and a.driver_id = any(v_drivers) as locked,
       r.status = 'searching' as ride_searches, a.seen_exclusions is not null and r.held_until > v_now as held, d.status = 'available' as driver_free,
-      exists (select from rider_driver_blocks b
-        where b.region = p_region and b.rider_id = r.rider_id and b.driver_id = a.driver_id) as blocked,
+      -- Not `exists`, for which the planner may read all blocks of the region once instead.
+      coalesce((select true from rider_driver_blocks b
+        where b.region = p_region and b.rider_id = r.rider_id and b.driver_id = a.driver_id limit 1), false) as blocked,
       coalesce(a.driver_id = any(r.excluded_driver_ids[a.seen_exclusions + 1:]), false) as excluded,
       least(p_parallel_offers - r.live_offers, p_offers_max - r.offers_made) as room,
       r.offers_made, r.requested_at, r.search_try, r.event_seq,

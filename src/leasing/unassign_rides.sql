@@ -77,8 +77,9 @@ begin
       when r.id is null then 'ride_not_found'
       when a.ride_id <> all(p_rides) then 'busy'
       when r.assigned_driver_id is distinct from a.driver_id then
-        case when exists (select from ride_events e where e.region = p_region and e.ride_id = r.id
-                          and e.type in ('driver_cancelled', 'driver_unassigned') and e.driver_id = a.driver_id)
+        -- Not `exists`, for which the planner may read all events of the region once instead.
+        case when (select true from ride_events e where e.region = p_region and e.ride_id = r.id
+                   and e.type in ('driver_cancelled', 'driver_unassigned') and e.driver_id = a.driver_id limit 1)
         then 'repeated' else 'wrong_driver' end
       -- Only now: a driver whom nobody knows is wrong, and not busy.
       when a.driver_id <> all(p_drivers) then 'busy'
