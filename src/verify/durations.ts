@@ -33,7 +33,7 @@ export interface LeaseDurations {
 }
 
 const durationsSql = `
-select kind, floor(ln(greatest(extract(epoch from span)::float8 * 1000, ${SHORTEST_MS})) * ${BUCKETS})::int as bucket,
+select kind, floor(ln(greatest(date_part('epoch', span) * 1000, ${SHORTEST_MS})) * ${BUCKETS})::int as bucket,
   count(*)::float8 as count
 from offers cross join lateral (values
   ('hold', ended_at - granted_at),

@@ -112,7 +112,7 @@ const terms: Source = {
       ['accepted', 'declined', 'expired', 'withdrawn', 'undeliverable'].map((status) => [
         // Whole numbers: the sum is the same in whatever steps the offers are read.
         `heldMicroseconds.${status}`,
-        `case when o.status = '${status}' then round(extract(epoch from o.ended_at - o.granted_at) * 1000000)::float8 else 0 end`,
+        `case when o.status = '${status}' then round(date_part('epoch', o.ended_at - o.granted_at) * 1000000) else 0 end`,
       ]),
     ),
     ...Object.fromEntries(

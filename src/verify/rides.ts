@@ -60,9 +60,12 @@ const LEGAL_RIDE = '^R[mrdewulhkf]*(Aw*(sn)*s?T?[GU][mrdewulhkf]*)*(N|X|Aw*(sn)*
 const LEGAL_OFFER = '^mr?([dewu]|A(sn)*s?(X|G|U|T(X|G|U|SC?)?)?)?$';
 /** Taken from a driver who had it, because a better one was found. */
 const IS_REPLACED = `letter = 'U' and reason = 'system:replaced'`;
-const isTurn = 'ascii(letter) < 97';
+const NO_TURNS = Object.values(letters)
+  .filter((letter) => letter >= 'a')
+  .join('');
 /** An offer's end, and the end of the trip that an acceptance led to. */
-const isEnd = `letter in ('A', 'd', 'e', 'w', 'u')`;
+const ENDED = 'Adewu';
+const isEnd = `strpos('${ENDED}', letter) > 0`;
 const isTripEnd = `letter in ('C', 'X', 'G', 'U')`;
 
 const cases = (value: string, of: Readonly<Record<string, string>>): string =>
@@ -89,9 +92,21 @@ const statusOf = (letter: string): string =>
     N: 'no_drivers_available',
   });
 
+/** How many of some letters are in a story, or in the part of it that led to an event. */
+const countOf = (some: string, story: string): string =>
+  `(length(${story}) - length(translate(${story}, '${some}', '')))`;
+const MADE = 'm';
+const OPEN_OFFERS = `(${countOf(MADE, 'm.story_made')} - ${countOf(ENDED, 'm.story_made')})`;
+/** A ride that was given back is searched for anew. */
+const tryOf = (story: string): string => `(1 + ${countOf('GU', story)})`;
+/** A ride is held when none of its offers is out. */
+const IS_HELD_BARE = `(position('k' in s.letters) = 0 or (
+  select bool_and(${countOf(MADE, 'until')} = ${countOf(ENDED, 'until')})
+  from generate_series(1, length(s.letters)) n, left(s.letters, n) until where right(until, 1) = 'k'))`;
+
 /**
- * told: the events, each with the one before it and the offers open and made up to it. story: all of a ride's.
- * deed: all about one offer. matter: deeds with the offers and assignments they are about.
+ * told: the events. story: all of a ride's. deed: all about one offer. matter: deeds with the offers and assignments they are
+ * about. An event's number is its place in the story, unless the numbers are wrong, and that is found (I7a).
  */
 const ctes = `
 ride as materialized (
@@ -103,46 +118,40 @@ ride as materialized (
     count(*) over (partition by id) as copies
   from rides where ${inRange('id', 'uuid')}),
 told as materialized (
-  select ride_id, seq, type, at, driver_id, offer_id, fence, reason, letter,
-    row_number() over w as number, lag(at) over w as at_before, lead(letter) over w as letter_after,
-    count(*) filter (where letter = 'm') over w as made_offers, count(*) filter (where ${isEnd}) over w as ended_offers,
-    count(*) filter (where letter in ('G', 'U')) over w as given_back
-  from (select *, coalesce(${cases('type', letters)}, '?') as letter from ride_events
-    where ${inRange('ride_id', 'uuid')} order by ride_id, seq) lettered
-  window w as (partition by ride_id order by seq rows unbounded preceding)),
+  select *, ascii(letter) < 97 as is_turn, ${isEnd} as is_end, ${isTripEnd} as is_trip_end
+  from (select ride_id, seq, type, at, driver_id, offer_id, fence, reason, coalesce(${cases('type', letters)}, '?') as letter
+    from ride_events where ${inRange('ride_id', 'uuid')} order by ride_id, seq offset 0) lettered
+  order by ride_id, seq),
 story as materialized (
   select ride_id, count(*) as events, string_agg(letter, '' order by seq) as letters,
-    string_agg(letter, '' order by seq) filter (where ${isTurn}) as turns,
-    bool_and(seq = number) as is_numbered, bool_and(at_before is null or at >= at_before) as is_forward,
+    translate(string_agg(letter, '' order by seq), '${NO_TURNS}', '') as turns,
+    min(seq) = 1 and max(seq) = count(*) and count(distinct seq) = count(*) as is_numbered,
+    array_agg(at order by seq) as times,
     bool_and(letter in ('R', 'N', 'X', 'l', 'h', 'k', 'f')
       or offer_id is not null and driver_id is not null and fence is not null) as is_named,
-    max(made_offers) as made_offers, min(at) as first_at, max(at) as last_at,
-    bool_and(letter <> 'k' or made_offers = ended_offers) as is_held_bare,
-    count(*) filter (where ${IS_REPLACED}) as replaced, bool_and(not coalesce(${IS_REPLACED}, false) or letter_after = 'm') as is_replaced_at_once,
-    max(seq) filter (where ${isTurn}) as turn_seq,
-    max(seq) filter (where letter = 'A') as accepted_seq
+    array_agg(seq) filter (where ${IS_REPLACED}) as replaced_at, max(seq) filter (where is_turn) as turn_seq
   from told group by ride_id),
 deed as materialized (
   select ride_id, offer_id, string_agg(letter, '' order by seq) as letters,
     min(driver_id) as driver_id, min(fence) as fence,
     min(driver_id) = max(driver_id) and min(fence) = max(fence)
       and count(driver_id) = count(*) and count(fence) = count(*) as is_one_term,
-    min(at) filter (where letter = 'm') as made_at, min(given_back) filter (where letter = 'm') as made_in_try,
-    min(given_back) filter (where letter = 'A') as accepted_in_try,
-    max(made_offers - ended_offers) filter (where letter = 'm') as open_offers,
-    max(made_offers) filter (where letter = 'm') as made_offers,
+    min(at) filter (where letter = 'm') as made_at, max(seq) filter (where letter = 'm') as made_seq,
+    max(seq) filter (where letter = 'A') as accepted_seq,
     min(at) filter (where letter = 'r') as received_at,
-    min(type) filter (where ${isEnd}) as end_type, min(seq) filter (where ${isEnd}) as end_seq,
-    min(at) filter (where ${isEnd}) as end_at, min(reason) filter (where ${isEnd}) as end_reason,
-    min(type) filter (where ${isTripEnd}) as trip_end_type, min(at) filter (where ${isTripEnd}) as trip_end_at
+    min(type) filter (where is_end) as end_type, min(seq) filter (where is_end) as end_seq,
+    min(at) filter (where is_end) as end_at, min(reason) filter (where is_end) as end_reason,
+    min(type) filter (where is_trip_end) as trip_end_type, min(at) filter (where is_trip_end) as trip_end_at
   from told where offer_id is not null group by ride_id, offer_id),
 matter as materialized (
-  select e.*, o.id, o.ride_id as offer_ride_id, o.driver_id as offer_driver_id, o.fence as offer_fence, o.status,
+  select e.*, left(s.letters, e.made_seq::int) as story_made, left(s.letters, e.accepted_seq::int) as story_accepted,
+    left(s.letters, e.end_seq::int) as story_ended, substr(s.letters, e.end_seq::int) as story_since_end,
+    o.id, o.ride_id as offer_ride_id, o.driver_id as offer_driver_id, o.fence as offer_fence, o.status,
     o.proof, o.granted_at, o.received_at as offer_received_at, o.ended_at, o.end_reason as offer_end_reason,
     o.policy_version, o.search_try, a.offer_id as assigned_offer_id, a.assigned_at, a.ended_at as assignment_ended_at,
     a.ended_as as assignment_ended_as,
     lag(a.offer_id) over w as assigned_offer_before, lag(a.ended_at) over w as assignment_ended_before
-  from deed e
+  from deed e join story s on s.ride_id = e.ride_id
   ${lookUp('offers', 'o', 'id = e.offer_id')}
   ${lookUp('assignments', 'a', 'offer_id = e.offer_id')}
   window w as (partition by e.ride_id, a.offer_id is null order by a.assigned_at, a.offer_id)),
@@ -151,7 +160,7 @@ ${ruleCte}`;
 const rides: Source = {
   name: `format('ride %s (%s)', coalesce(r.id, s.ride_id), coalesce(r.status, 'absent'))`,
   from: `ride r full join story s on s.ride_id = r.id
-    left join told turn on turn.ride_id = s.ride_id and turn.seq = s.turn_seq
+    ${lookUp('ride_events', 'turn', 'ride_id = s.ride_id and seq = s.turn_seq')}
     left join (select ride_id, count(*) as pending from offers
       where ${inRange('ride_id', 'uuid')} and due_at is not null group by ride_id) o on o.ride_id = coalesce(r.id, s.ride_id)
     left join (select ride_id, count(*) as live, min(offer_id::text) as offer_id, min(driver_id) as driver_id
@@ -163,20 +172,21 @@ const rides: Source = {
     {
       id: 'I1e',
       of: 'r.id is not null',
-      holds: 'r.is_listed and r.live_offers = coalesce(o.pending, 0) and r.offers_made = coalesce(s.made_offers, 0)',
+      holds: `r.is_listed and r.live_offers = coalesce(o.pending, 0) and r.offers_made = coalesce(${countOf(MADE, 's.letters')}, 0)`,
       shows: `format('counts %s of %s pending offers, %s of %s in all, exclusions %s', r.live_offers, coalesce(o.pending, 0),
-        r.offers_made, coalesce(s.made_offers, 0), case when r.is_listed then 'listed' else 'of unequal lengths' end)`,
+        r.offers_made, coalesce(${countOf(MADE, 's.letters')}, 0), case when r.is_listed then 'listed' else 'of unequal lengths' end)`,
     },
     {
       id: 'I1f',
       of: 'r.id is not null and s.ride_id is not null',
-      holds: 's.replaced <= 1 and s.is_replaced_at_once and r.replaced = s.replaced',
-      shows: `format('%s drivers replaced by the events, %s by the exclusions', s.replaced, r.replaced)`,
+      holds: `coalesce(cardinality(s.replaced_at), 0) = r.replaced
+        and (s.replaced_at is null or cardinality(s.replaced_at) = 1 and substr(s.letters, s.replaced_at[1] + 1, 1) = 'm')`,
+      shows: `format('%s drivers replaced by the events, %s by the exclusions', coalesce(cardinality(s.replaced_at), 0), r.replaced)`,
     },
     {
       id: 'I4h',
       of: 'r.id is not null and s.ride_id is not null',
-      holds: `s.is_held_bare and (r.status <> 'searching' or (r.held_until is not null) = (s.letters ~ 'k[^fGU]*$'))
+      holds: `${IS_HELD_BARE} and (r.status <> 'searching' or (r.held_until is not null) = (s.letters ~ 'k[^fGU]*$'))
         and (r.stalled_since is not null) = (s.letters ~ 's$')`,
       shows: `format('held until %s, stalled since %s; %s', r.held_until, r.stalled_since, ${typesOf('s.letters')})`,
     },
@@ -231,8 +241,8 @@ const rides: Source = {
     {
       id: 'I7b',
       of: 's.ride_id is not null and r.id is not null',
-      holds: 's.is_forward and s.first_at = r.requested_at and s.last_at <= r.updated_at',
-      shows: `format('requested %s, events from %s to %s, last changed %s', r.requested_at, s.first_at, s.last_at, r.updated_at)`,
+      holds: `s.times = array_sort(s.times) and s.times[1] = r.requested_at and s.times[s.events] <= r.updated_at`,
+      shows: `format('requested %s, events from %s to %s, last changed %s', r.requested_at, s.times[1], s.times[s.events], r.updated_at)`,
     },
     {
       id: 'I7c',
@@ -253,7 +263,7 @@ const rides: Source = {
         `(turn.type is not distinct from 'no_drivers_available' and turn.reason = '${reason}')::int`,
       ]),
     ),
-    everAssigned: '(s.accepted_seq is not null)::int',
+    everAssigned: `coalesce(position('A' in s.letters) > 0, false)::int`,
     events: 'coalesce(s.events, 0)',
   },
 };
@@ -261,7 +271,7 @@ const rides: Source = {
 const matters: Source = {
   name: `format('offer %s (%s, ride %s, driver %s, fence %s)', m.offer_id, coalesce(m.status, 'absent'), m.ride_id, m.driver_id, m.fence)`,
   from: `matter m left join rule p on p.version = m.policy_version
-    left join story s on s.ride_id = m.ride_id left join ride r on r.id = m.ride_id`,
+    left join ride r on r.id = m.ride_id`,
   checks: [
     {
       id: 'I1b',
@@ -275,10 +285,10 @@ const matters: Source = {
       of: 'm.made_at is not null and p.version is not null',
       // A search that has escalated by then may have more out at a time.
       // Whoever assigns by hand isn't bound by their number.
-      holds: `(m.made_offers <= p.offers_max or m.end_type = 'offer_accepted' and m.end_at = m.made_at) and m.open_offers <= case
-          when m.made_offers - 1 >= p.escalate_after_offers or m.made_at - r.requested_at >= p.escalate_after - interval '1 ms'
+      holds: `(${countOf(MADE, 'm.story_made')} <= p.offers_max or m.end_type = 'offer_accepted' and m.end_at = m.made_at) and ${OPEN_OFFERS} <= case
+          when ${countOf(MADE, 'm.story_made')} - 1 >= p.escalate_after_offers or m.made_at - r.requested_at >= p.escalate_after - interval '1 ms'
           then greatest(p.parallel_offers, p.escalated_parallel_offers) else p.parallel_offers end`,
-      shows: `format('number %s of the ride, %s open; its policy allows %s and %s', m.made_offers, m.open_offers,
+      shows: `format('number %s of the ride, %s open; its policy allows %s and %s', ${countOf(MADE, 'm.story_made')}, ${OPEN_OFFERS},
         p.offers_max, p.parallel_offers)`,
     },
     {
@@ -305,16 +315,16 @@ const matters: Source = {
     {
       id: 'I4f',
       of: `m.status = 'withdrawn' and m.proof is null and m.offer_end_reason in ('ride_cancelled', 'ride_taken', 'ride_held')`,
-      holds: `case m.offer_end_reason when 'ride_taken' then left(s.letters, m.end_seq::int) ~ 'Aw+$'
-        when 'ride_held' then substr(s.letters, m.end_seq::int) ~ '^w+k'
+      holds: `case m.offer_end_reason when 'ride_taken' then m.story_ended ~ 'Aw+$'
+        when 'ride_held' then m.story_since_end ~ '^w+k'
         else r.status = 'cancelled' and r.ended_at >= m.ended_at end`,
       shows: `format('withdrawn as %s, and the ride is %s', m.offer_end_reason, r.status)`,
     },
     {
       id: 'I4g',
       of: 'm.made_at is not null and m.id is not null',
-      holds: 'm.search_try = m.made_in_try + 1 and coalesce(m.accepted_in_try, m.made_in_try) = m.made_in_try',
-      shows: `format('recorded for try %s, made in %s, accepted in %s', m.search_try, m.made_in_try + 1, m.accepted_in_try + 1)`,
+      holds: `m.search_try = ${tryOf('m.story_made')} and (m.story_accepted is null or m.search_try = ${tryOf('m.story_accepted')})`,
+      shows: `format('recorded for try %s, made in %s, accepted in %s', m.search_try, ${tryOf('m.story_made')}, ${tryOf('m.story_accepted')})`,
     },
     {
       id: 'I5a',
