@@ -15,5 +15,6 @@ BEGIN
 		('ride_events', 'ride_id', -0.15),
 		('driver_state', 'driver_id', -1),
 		('driver_state', 'offer_id', -1),
-		('driver_presence', 'driver_id', -1)) k(of, key, n_distinct);
+		('driver_presence', 'driver_id', -1)) k(of, key, n_distinct)
+	WHERE NOT EXISTS (SELECT FROM pg_stats s WHERE s.schemaname = 'public' AND s.tablename = k.of AND s.attname = k.key);
 END $$;
