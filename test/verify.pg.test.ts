@@ -553,6 +553,11 @@ const corruptions: readonly Corruption[] = [
     finds: ['I1f'],
   },
   {
+    what: 'a ride was held while an offer of it was out',
+    plant: ({ append }) => append('offered', 'ride_held') + append('offered', 'ride_released'),
+    finds: ['I4h'],
+  },
+  {
     what: 'an operator’s hold isn’t told of',
     plant: ({ ride }) => `update rides set held_until = clock_timestamp() where ${ride('queued')}`,
     finds: ['I4h'],
@@ -675,6 +680,18 @@ describe('a healthy history', () => {
       (sql) => sql`update driver_presence set seen_at = clock_timestamp() where driver_id = 'd11'`,
     );
     expect(violated(await verify(copy.url))).toEqual(['I6a', 'I6f']);
+  });
+
+  test('may have a ride that was held and released again and again', async () => {
+    await using copy = await copyDatabase(healthy.url);
+    await withDatabase(copy.url, (sql) =>
+      sql.unsafe(`
+        insert into ride_events (region, ride_id, seq, type, at)
+        select region, id, event_seq + n, case n % 2 when 1 then 'ride_held' else 'ride_released' end, updated_at
+        from rides, generate_series(1, 40000) n where ${rowsOf(history).ride('queued')};
+        update rides set event_seq = event_seq + 40000 where ${rowsOf(history).ride('queued')}`),
+    );
+    expect(violated(await verify(copy.url))).toEqual([]);
   });
 
   test('is reported check by check, with the verdict in the last line', async () => {

@@ -4,8 +4,9 @@ returns table (ride_id uuid, driver_id text)
 language plpgsql as $$
 #variable_conflict use_column
 declare
+  v_now timestamptz := clock_timestamp();
   v_due uuid[] := lock_rides(p_region, array(
-    select id from rides where region = p_region and no_show_at is not null and no_show_at <= clock_timestamp()
+    select id from rides where region = p_region and no_show_at is not null and no_show_at <= v_now
     order by no_show_at limit p_limit), false);
 begin
   v_due := array(select id from rides where region = p_region and id = any(v_due) and status = 'driver_arrived'

@@ -69,15 +69,16 @@ begin
   end if;
 
   return query
+  with withdrawn as materialized (
+    select e.ride_id, array_agg(e.id) as ids, array_agg(e.driver_id) as drivers,
+      array_agg((extract(epoch from e.ended_at - e.granted_at) * 1000)::real) as held_ms
+    from offers e where e.region = p_region and e.id = any(v_offers) group by e.ride_id
+  )
   select j.ord, nullif(case when j.verdict is null then 'busy' else j.verdict end, 'repeated'),
     coalesce(j.ord = any(v_ords), false), case when j.ord = any(v_ords) then j.assigned_driver_id end,
     o.ids, o.drivers, o.held_ms
   from judge_cancels(p_region, p_ride_ids, p_rider_ids, v_rides, v_drivers) j
-  left join lateral (
-    select array_agg(e.id) as ids, array_agg(e.driver_id) as drivers,
-      array_agg((extract(epoch from e.ended_at - e.granted_at) * 1000)::real) as held_ms
-    from offers e where e.region = p_region and e.id = any(v_offers) and e.ride_id = j.ride_id
-  ) o on cardinality(v_offers) > 0 and j.ord = any(v_ords)
+  left join withdrawn o on o.ride_id = j.ride_id and j.ord = any(v_ords)
   order by 1;
 end $$;
 

@@ -63,6 +63,11 @@ begin
   -- The verdicts are read by a later snapshot than the rest: of a term that others confirmed in between, the assignment
   -- isn't seen yet.
   return query
+  with lost as materialized (
+    select e.ride_id, array_agg(e.id) as ids, array_agg(e.driver_id) as drivers,
+      array_agg((extract(epoch from e.ended_at - e.granted_at) * 1000)::real) as held_ms
+    from offers e where e.region = p_region and e.id = any(v_losers) group by e.ride_id
+  )
   select j.ord,
     nullif(case when j.verdict is null or j.verdict = 'repeated' and a.offer_id is null then 'busy' else j.verdict end, 'repeated'),
     coalesce(j.ord = any(v_ords), false), j.ride_id, j.driver_id, a.fence, a.assigned_at,
@@ -73,11 +78,7 @@ begin
   left join assignments a on a.region = p_region and a.offer_id = j.offer_id
   left join rides r on r.region = p_region and r.id = a.ride_id
   left join offers o on o.region = p_region and o.id = a.offer_id
-  left join lateral (
-    select array_agg(e.id) as ids, array_agg(e.driver_id) as drivers,
-      array_agg((extract(epoch from e.ended_at - e.granted_at) * 1000)::real) as held_ms
-    from offers e where e.region = p_region and e.id = any(v_losers) and e.ride_id = j.ride_id
-  ) l on cardinality(v_losers) > 0 and j.ord = any(v_ords)
+  left join lost l on l.ride_id = j.ride_id and j.ord = any(v_ords)
   order by 1;
 end $$;
 

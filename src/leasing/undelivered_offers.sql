@@ -10,11 +10,13 @@ begin
   return query
   select o.id, o.ride_id, o.driver_id, d.lease_token, o.fence, o.decision_ttl_ms,
     r.pickup_lat, r.pickup_lng, r.dropoff_lat, r.dropoff_lng, o.pickup_eta_s
+  from offers o
   -- Along the pending offers, not along the drivers, whatever the planner thinks of their numbers.
-  from (select p.* from offers p where p.region = p_region and p.due_at is not null
-    and p.granted_at < v_now - make_interval(secs => p_after_ms / 1000.0) order by p.due_at offset 0) o
-  join driver_state d on d.region = p_region and d.driver_id = o.driver_id and d.offer_id = o.id
+  cross join lateral (
+    select s.lease_token from driver_state s
+    where s.region = p_region and s.driver_id = o.driver_id and s.offer_id = o.id
+      and s.lease_received_at is null and s.lease_expires_at > v_now offset 0) d
   join rides r on r.region = p_region and r.id = o.ride_id
-  where d.lease_received_at is null and d.lease_expires_at > v_now
+  where o.region = p_region and o.due_at is not null and o.granted_at < v_now - make_interval(secs => p_after_ms / 1000.0)
   order by o.due_at limit p_limit;
 end $$;

@@ -29,8 +29,10 @@ returns table (ord int, key text, group_name text, payload jsonb, attempt int)
 language plpgsql as $$
 #variable_conflict use_column
 declare
+  -- A variable ends the walk along the index; the clock itself would be asked again for each item that is put off.
+  v_asked_at timestamptz := clock_timestamp();
   v_ready bigint[] := array(select w.id from work_items w
-    where w.queue = p_queue and w.ready_at is not null and w.ready_at <= clock_timestamp()
+    where w.queue = p_queue and w.ready_at is not null and w.ready_at <= v_asked_at
     order by w.ready_at, w.id limit 4 * p_max for no key update skip locked);
   v_now timestamptz := clock_timestamp();
 begin
@@ -145,9 +147,10 @@ end $$;
 
 create or replace function drop_done_work(p_limit int) returns int language plpgsql as $$
 declare
+  v_before timestamptz := clock_timestamp() - interval '1 day';
   v_dropped int;
 begin
-  delete from work_items w using (select d.id from work_items d where d.done_at < clock_timestamp() - interval '1 day'
+  delete from work_items w using (select d.id from work_items d where d.done_at < v_before
     order by d.done_at limit p_limit for update skip locked) old where w.id = old.id;
   get diagnostics v_dropped = row_count;
   return v_dropped;

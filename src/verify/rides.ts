@@ -99,10 +99,10 @@ const MADE = 'm';
 const OPEN_OFFERS = `(${countOf(MADE, 'm.story_made')} - ${countOf(ENDED, 'm.story_made')})`;
 /** A ride that was given back is searched for anew. */
 const tryOf = (story: string): string => `(1 + ${countOf('GU', story)})`;
-/** A ride is held when none of its offers is out. */
+/** A ride is held when none of its offers is out: from one hold to the next, as many end as are made. */
 const IS_HELD_BARE = `(position('k' in s.letters) = 0 or (
-  select bool_and(${countOf(MADE, 'until')} = ${countOf(ENDED, 'until')})
-  from generate_series(1, length(s.letters)) n, left(s.letters, n) until where right(until, 1) = 'k'))`;
+  select coalesce(bool_and(${countOf(MADE, 'between')} = ${countOf(ENDED, 'between')}), true)
+  from string_to_table(regexp_replace(s.letters, 'k[^k]*$', ''), 'k') between))`;
 
 /**
  * told: the events. story: all of a ride's. deed: all about one offer. matter: deeds with the offers and assignments they are
@@ -126,7 +126,7 @@ story as materialized (
   select ride_id, count(*) as events, string_agg(letter, '' order by seq) as letters,
     translate(string_agg(letter, '' order by seq), '${NO_TURNS}', '') as turns,
     min(seq) = 1 and max(seq) = count(*) and count(distinct seq) = count(*) as is_numbered,
-    array_agg(at order by seq) as times,
+    array_agg(at order by seq) as times, array_agg(at order by at) as times_in_order,
     bool_and(letter in ('R', 'N', 'X', 'l', 'h', 'k', 'f')
       or offer_id is not null and driver_id is not null and fence is not null) as is_named,
     array_agg(seq) filter (where ${IS_REPLACED}) as replaced_at, max(seq) filter (where is_turn) as turn_seq
@@ -241,7 +241,7 @@ const rides: Source = {
     {
       id: 'I7b',
       of: 's.ride_id is not null and r.id is not null',
-      holds: `s.times = array_sort(s.times) and s.times[1] = r.requested_at and s.times[s.events] <= r.updated_at`,
+      holds: `s.times = s.times_in_order and s.times[1] = r.requested_at and s.times[s.events] <= r.updated_at`,
       shows: `format('requested %s, events from %s to %s, last changed %s', r.requested_at, s.times[1], s.times[s.events], r.updated_at)`,
     },
     {

@@ -23,6 +23,8 @@ const HOT_TABLES = [
 ];
 const BLOCKS = 'rider_driver_blocks_region_rider_id_driver_id_pk';
 const GROWN_ROWS = 20_000;
+/** That are live in a rush. */
+const RUSH_ROWS = 2_000;
 /** A set of a few items has no business reading more index entries than this, however large the region. */
 const ENTRIES_MAX = 200;
 
@@ -48,7 +50,7 @@ async function openBench(drivers: number): Promise<Bench> {
   const { hot, cold } = database;
   // Statistics are there when a test says so.
   for (const table of HOT_TABLES) await cold.unsafe(`alter table ${table} set (autovacuum_enabled = off)`);
-  const region = await addRegion(hot);
+  const region = await addRegion(hot, 'berlin', { noShowAfterMs: 300_000 });
   await addDrivers(hot, region, drivers);
   const watch = async (name: string, work: () => Promise<unknown>): Promise<Counters> => {
     const before = await readCounters(hot, cold);
@@ -123,6 +125,95 @@ async function grow({ sql, region }: Bench): Promise<void> {
     const cancels = rides.map((rideId) => ({ rideId, riderId: null, source: 'system' as const, reason: 'test' }));
     await t.cancelRides(sql, region, cancels, true);
   }
+}
+
+/** What is live of a region in a rush: rides that two drivers are asked for, and drivers on their way. */
+interface Rush {
+  readonly contested: readonly t.LeaseAsk[];
+  readonly assigned: readonly t.LeaseAsk[];
+}
+
+/** With the drivers from `first` on. */
+async function rush({ sql, region }: Bench, first: number, rows: number): Promise<Rush> {
+  const terms = { ...leaseTerms, parallelOffers: 2, deliveryTtlMs: 600_000, maxLifetimeMs: 900_000 };
+  const live: { contested: t.LeaseAsk[]; assigned: t.LeaseAsk[] } = { contested: [], assigned: [] };
+  for (let done = 0; done < rows; done += 100) {
+    const asks = (await addRides(sql, region, 100)).flatMap((rideId, i) =>
+      (i < 50 ? [0, 1] : [0]).map((nth) => ({
+        rideId,
+        driverId: `d${first + 1.5 * done + (i < 50 ? 2 * i : 50 + i) + nth}`,
+        offerId: newId(region),
+        leaseToken: newLeaseToken(),
+        pickupEtaS: 60,
+      })),
+    );
+    expect(await t.leaseDrivers(sql, region, asks, terms, true)).toEqual(
+      asks.map(() => expect.objectContaining({ refused: null })),
+    );
+    const [contested, alone] = [asks.slice(0, 100), asks.slice(100)];
+    await t.confirmOffers(sql, region, alone, true);
+    live.contested.push(...contested);
+    live.assigned.push(...alone);
+  }
+  return live;
+}
+
+/** What a rush adds to `runTransitions`: rides that ask several drivers, assigned ones, and whole sets of them. */
+async function runRush({ sql, region, watch }: Bench, { contested, assigned }: Rush): Promise<void> {
+  const bounded = async (
+    name: string,
+    most: number,
+    work: () => Promise<readonly { readonly refused: string | null }[]>,
+  ) => {
+    const answers: { readonly refused: string | null }[] = [];
+    const { entries } = await watch(name, async () => answers.push(...(await work())));
+    expect(answers, name).toEqual(answers.map(() => expect.objectContaining({ refused: null })));
+    expect(sumOf(entries), `${name}: ${JSON.stringify(entries)}`).toBeLessThan(most);
+  };
+  const reason = 'flat';
+  // One of the two who are asked for a ride.
+  const claims = contested.filter((_, n) => n % 2 === 0);
+  const onTheirWay = [...assigned];
+  const cancels = (some: readonly t.LeaseAsk[]): t.CancelAsk[] =>
+    some.map(({ rideId }) => ({ rideId, riderId: null, source: 'system', reason }));
+  const arrivals = (some: readonly t.LeaseAsk[]): t.AdvanceAsk[] =>
+    some.map(({ rideId, driverId }) => ({ rideId, driverId, status: 'driver_arrived' }));
+  for (const set of [3, 50]) {
+    const most = ENTRIES_MAX + 80 * set;
+    const take = (from: t.LeaseAsk[]): t.LeaseAsk[] => from.splice(0, set);
+    await bounded('confirmOffers', most, () => t.confirmOffers(sql, region, take(claims), false));
+    await bounded('cancelRides, offered', most, () => t.cancelRides(sql, region, cancels(take(claims)), false));
+    await bounded('receiveOffers', most, () => t.receiveOffers(sql, region, take(claims), false));
+    await bounded('returnOffers', most, () =>
+      t.returnOffers(
+        sql,
+        region,
+        take(claims).map((claim) => ({ ...claim, reason })),
+        'declined',
+        false,
+      ),
+    );
+    await bounded('cancelRides, assigned', most, () => t.cancelRides(sql, region, cancels(take(onTheirWay)), false));
+    await bounded('unassignRides', most, () =>
+      t.unassignRides(
+        sql,
+        region,
+        take(onTheirWay).map(({ rideId, driverId }) => ({ rideId, driverId, reason })),
+        false,
+      ),
+    );
+    await bounded('advanceRides', most, () => t.advanceRides(sql, region, arrivals(take(onTheirWay)), false));
+  }
+  await t.advanceRides(sql, region, arrivals(onTheirWay), false);
+  const { entries } = await watch('cancelNoShows', () => t.cancelNoShows(sql, region, 100));
+  expect(sumOf(entries), `cancelNoShows: ${JSON.stringify(entries)}`).toBeLessThan(ENTRIES_MAX);
+}
+
+/** As a night does. */
+async function endAll({ sql, region }: Bench): Promise<void> {
+  const open = await sql<{ id: string }[]>`select id from rides where region = ${region} and ended_at is null`;
+  const cancels = open.map(({ id }) => ({ rideId: id, riderId: null, source: 'system' as const, reason: 'test' }));
+  await t.cancelRides(sql, region, cancels, true);
 }
 
 async function analyse({ cold }: Bench): Promise<void> {
@@ -313,5 +404,25 @@ describe('hot statements use their indexes alone, and updates of driver_state ar
     for (const table of HOT_TABLES) await bench.cold.unsafe(`vacuum ${table}`);
     await runTransitions(bench);
     await runLookups(bench);
+  }, 120_000);
+
+  test('on a database that was analysed in a quiet hour, when nothing was live, and is in a rush since', async () => {
+    await using bench = await openBench(GROWN_ROWS);
+    await grow(bench);
+    await endAll(bench);
+    await analyse(bench);
+    const live = await rush(bench, 100, RUSH_ROWS);
+    await runRush(bench, live);
+    await runTransitions(bench);
+  }, 120_000);
+
+  test('on a small fleet of which nobody acknowledges, vacuumed and never analysed', async () => {
+    await using bench = await openBench(1_000);
+    await rush(bench, 1, 500);
+    for (const table of HOT_TABLES) await bench.cold.unsafe(`vacuum ${table}`);
+    const { entries } = await bench.watch('undeliveredOffers', () =>
+      t.undeliveredOffers(bench.sql, bench.region, 0, 200),
+    );
+    expect(sumOf(entries), JSON.stringify(entries)).toBeLessThan(10 * ENTRIES_MAX);
   }, 120_000);
 });

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { afterAll, expect, it } from 'vitest';
 import type { NewWork } from '../../src/client/leases/work.ts';
-import { connectDatabase } from '../../src/database/connection.ts';
+import { connectDatabase, type Sql } from '../../src/database/connection.ts';
 import { DatabaseWork } from '../../src/resource-leases/work.ts';
 import { createTestDatabase } from '../support/database.ts';
 
@@ -171,4 +171,52 @@ it('a failure is told whatever its error says', async () => {
   expect(await work.fail(claim!, failure)).toEqual({ refused: null, dead: true });
   const [row] = await sql`select last_error from work_items where queue = ${queue}`;
   expect(row!['last_error']).toBe('a\u{FFFD}b \u{FFFD}');
+});
+
+/** How many entries of the indexes of work are read. */
+async function entriesRead(one: Sql, act: () => Promise<unknown>): Promise<number> {
+  const count = async (): Promise<number> => {
+    await one`select pg_stat_force_next_flush()`;
+    const [row] = await one<{ read: number }[]>`
+      select sum(idx_tup_read)::int as read from pg_stat_user_indexes where relname = 'work_items'`;
+    return row!.read;
+  };
+  const before = await count();
+  await act();
+  return (await count()) - before;
+}
+
+it('of thousands of items that are put off, or done since yesterday, none is read', async () => {
+  const queue = randomUUID();
+  await using one = connectDatabase(url, { hotConnections: 1 });
+  const far = items(2_000).map((item) => ({ ...item, delayMs: 3_600_000 }));
+  await addAll(queue, [...far, { key: 'now', payload: null }]);
+  const taking = new DatabaseWork(one.hot, { lost: () => {} });
+  let keys: string[] = [];
+  const read = await entriesRead(one.hot, async () => {
+    keys = keysOf(await taking.next(queue, { max: 10, ttlMs: TTL_MS }));
+  });
+  expect(keys).toEqual(['now']);
+  expect(read).toBeLessThan(100);
+
+  await sql`update work_items set ready_at = null, done_at = clock_timestamp() where queue = ${queue}`;
+  expect(await entriesRead(one.hot, () => one.hot`select drop_done_work(1000)`)).toBeLessThan(100);
+});
+
+it('a rush after an analysis in a quiet hour doesn’t walk along all that is ready', async () => {
+  await using server = await createTestDatabase();
+  await using one = connectDatabase(server.url, { hotConnections: 1 });
+  const rushed = new DatabaseWork(one.hot, { lost: () => {} });
+  const grouped = (from: number) =>
+    Array.from({ length: 100 }, (_, i) => ({ key: `k${from + i}`, payload: null, group: `g${from + i}` }));
+  for (let from = 0; from < 5_000; from += 100) await rushed.add('q', grouped(from));
+  await one.hot`update work_items set ready_at = null, done_at = clock_timestamp()`;
+  await one.cold`vacuum analyze work_items`;
+  for (let from = 5_000; from < 8_000; from += 100) await rushed.add('q', grouped(from));
+  const read = await entriesRead(one.hot, async () => {
+    const claims = await rushed.next('q', { max: 10, ttlMs: TTL_MS });
+    await rushed.heartbeat(claims, TTL_MS);
+    for (const { refused } of await rushed.complete(claims)) expect(refused).toBeNull();
+  });
+  expect(read).toBeLessThan(1_000);
 });
