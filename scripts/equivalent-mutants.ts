@@ -24,14 +24,7 @@ export const EQUIVALENT: readonly Excuse[] = [
   ...excuses('lease_drivers.sql', 'lease_drivers', GUARD, "d.status = 'available'"),
 
   ...excuses('judge_terms.sql', 'judge_terms', TERM, "o.status = 'pending'", 'd.offer_id = o.id'),
-  ...excuses(
-    'confirm_offers.sql',
-    'confirm_offers',
-    LOOK,
-    'live_offers > 1',
-    'w.ride_id = any(v_shared)',
-    'cardinality(v_losers) > 0',
-  ),
+  ...excuses('confirm_offers.sql', 'confirm_offers', LOOK, 'live_offers > 1', 'w.ride_id = any(v_shared)'),
   {
     file: 'confirm_offers.sql',
     functionName: 'confirm_offers',
@@ -99,14 +92,7 @@ export const EQUIVALENT: readonly Excuse[] = [
   ...excuses('receive_offers.sql', 'receive_offers', GUARD, "d.status = 'leased'", 'd.offer_id = w.offer_id'),
   ...excuses('receive_offers.sql', 'receive_offers', ID, 'o.region = p_region'),
 
-  ...excuses(
-    'cancel_rides.sql',
-    'cancel_rides',
-    LOOK,
-    'live_offers > 0',
-    'assigned_driver_id is not null',
-    'cardinality(v_offers) > 0',
-  ),
+  ...excuses('cancel_rides.sql', 'cancel_rides', LOOK, 'live_offers > 0', 'assigned_driver_id is not null'),
   {
     file: 'cancel_rides.sql',
     functionName: 'cancel_rides',
