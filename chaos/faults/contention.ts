@@ -1,5 +1,6 @@
 /** Somebody else on the same database, who takes what the service needs and doesn't let go. */
 import pg from 'pg';
+import { isUnreachable } from '../../src/database/connection.ts';
 import type { Arena } from '../arena.ts';
 import { BACK_AFTER_CUT_MS, type Fault, type Injected } from './fault.ts';
 
@@ -20,10 +21,16 @@ async function connect(arena: Arena): Promise<pg.Client> {
 }
 
 async function hold(arena: Arena, statements: readonly string[], target: string): Promise<Injected> {
-  const client = await connect(arena);
-  await client.query('begin');
-  for (const statement of statements) await client.query(statement);
-  return { target, heal: () => client.end().catch(() => {}) };
+  try {
+    const client = await connect(arena);
+    await client.query('begin');
+    for (const statement of statements) await client.query(statement);
+    return { target, heal: () => client.end().catch(() => {}) };
+  } catch (error) {
+    // Another fault took the database away, and every lock with it.
+    if (!isUnreachable(error)) throw error;
+    return { target, heal: async () => {}, detail: () => 'the database was gone' };
+  }
 }
 
 const held = (name: string, what: string, statements: readonly string[], target: string): Fault => ({

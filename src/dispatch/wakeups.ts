@@ -8,6 +8,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { Queue, Worker, withBackend, createPostgresBackend, type ConnectionOptions } from 'bullmq';
 import { Redis } from 'ioredis';
 import pg from 'pg';
+import { isUnreachable } from '../database/connection.ts';
 
 const QUEUE = 'wakeups';
 /**
@@ -20,6 +21,9 @@ const JOB_LOCK_MS = 5_000;
 /** Clients that reconnect fail at least this often. */
 const DOWN_FOR_MS = 3_000;
 const REDIS_COMMAND_DEADLINE_MS = 2_000;
+/** Of a database that is lost while the queue's tables are made; a process whose start fails can only be started again. */
+const PREPARE_ATTEMPTS = 10;
+const PREPARE_AGAIN_MS = 500;
 
 export interface Wakeups extends AsyncDisposable {
   /** Asks for a round; several asks while one is on its way are one. Never throws. */
@@ -112,12 +116,26 @@ const workerOptions = {
 /** One pool for all of it. The planner falls off a cliff on a job table it hasn't analysed, so it isn't asked. */
 async function onPostgres({ databaseUrl, onError }: WakeupsOptions): Promise<Connect> {
   const classes = withBackend(createPostgresBackend);
-  const preparing = new classes.Queue(QUEUE, {
-    connection: { connectionString: databaseUrl, max: 1, migrate: true },
-  });
-  preparing.on('error', onError);
-  await preparing.waitUntilReady();
-  await preparing.close();
+  const prepare = async (): Promise<void> => {
+    const preparing = new classes.Queue(QUEUE, {
+      connection: { connectionString: databaseUrl, max: 1, migrate: true },
+    });
+    preparing.on('error', onError);
+    try {
+      await preparing.waitUntilReady();
+    } finally {
+      await preparing.close();
+    }
+  };
+  for (let attempt = 1; ; attempt += 1) {
+    try {
+      await prepare();
+      break;
+    } catch (error) {
+      if (!isUnreachable(error) || attempt === PREPARE_ATTEMPTS) throw error;
+      await delay(PREPARE_AGAIN_MS);
+    }
+  }
 
   const pool = new pg.Pool({
     connectionString: databaseUrl,
