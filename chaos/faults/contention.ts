@@ -1,6 +1,5 @@
 /** Somebody else on the same database, who takes what the service needs and doesn't let go. */
 import pg from 'pg';
-import { isUnreachable } from '../../src/database/connection.ts';
 import type { Arena } from '../arena.ts';
 import { BACK_AFTER_CUT_MS, type Fault, type Injected } from './fault.ts';
 
@@ -27,8 +26,8 @@ async function hold(arena: Arena, statements: readonly string[], target: string)
     for (const statement of statements) await client.query(statement);
     return { target, heal: () => client.end().catch(() => {}) };
   } catch (error) {
-    // Another fault took the database away, and every lock with it.
-    if (!isUnreachable(error)) throw error;
+    // Another fault took the database away, and every lock with it: the line broke, or the server stops or starts.
+    if (error instanceof pg.DatabaseError && error.code?.startsWith('57P') !== true) throw error;
     return { target, heal: async () => {}, detail: () => 'the database was gone' };
   }
 }
