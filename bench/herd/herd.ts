@@ -1,11 +1,14 @@
 /** The herd benchmark: tens of thousands of leases that end within the same second, while drivers go on accepting. */
+import { execFile } from 'node:child_process';
 import { setTimeout as pause } from 'node:timers/promises';
+import { promisify } from 'node:util';
 import { signToken } from '../../src/client/token.ts';
 import { connectDatabase, type Sql } from '../../src/database/connection.ts';
 import { newId, newLeaseToken } from '../../src/leasing/ids.ts';
 import * as transitions from '../../src/leasing/transitions.ts';
-import { fillWal, type Member, startMember } from '../member.ts';
+import { fillWal, startMember } from '../member.ts';
 import { type Percentiles, percentiles } from '../percentiles.ts';
+import { Confirms, type Term } from './confirms.ts';
 import { addDrivers, addRegion, demandApplied, driverId, newRide, TERMS } from '../region.ts';
 
 export interface HerdOptions {
@@ -33,12 +36,6 @@ const WINDOW_MS = 4_000;
 const QUIET_WINDOWS = 3;
 const LEAD_MS = 5_000;
 const FREE_WITHIN_MS = 60_000;
-const CALL_DEADLINE_MS = 10_000;
-
-interface Term {
-  readonly offerId: string;
-  readonly leaseToken: string;
-}
 
 export async function benchHerd({ leases, say, signal }: HerdOptions): Promise<HerdFigures> {
   await using service = await startMember(['serve', '--temporary']);
@@ -49,22 +46,25 @@ export async function benchHerd({ leases, say, signal }: HerdOptions): Promise<H
   const perWindow = (WINDOW_MS / 1000) * RATE_PER_S;
   const region = await addRegion(sql, 'herd');
   say(`  making ${leases} leases …`);
-  const confirms = perWindow * (QUIET_WINDOWS + 2);
-  await addDrivers(sql, region, leases + confirms);
-  const terms = await leaseSome(sql, region, leases, confirms, 600_000);
+  const toConfirm = perWindow * (QUIET_WINDOWS + 2);
+  await addDrivers(sql, region, leases + toConfirm);
+  const terms = await leaseSome(sql, region, leases, toConfirm, 600_000);
   const herdTtlMs = LEAD_MS + 2_500 * (leases / 10_000);
-  await confirming(service, token, terms.splice(0, perWindow));
+  await using confirms = new Confirms({ url: service.url, token, ratePerS: RATE_PER_S });
+  await confirms.run(terms.splice(0, perWindow));
   const quietMs: Percentiles[] = [];
   for (let window = 0; window < QUIET_WINDOWS; window++) {
     signal.throwIfAborted();
-    quietMs.push(percentiles(await confirming(service, token, terms.splice(0, perWindow))));
+    quietMs.push(percentiles(await confirms.run(terms.splice(0, perWindow))));
     say(`  quiet: confirms p99 ${quietMs.at(-1)!.p99} ms`);
   }
   const endsAtMs = performance.now() + herdTtlMs;
   await leaseSome(sql, region, 0, leases, herdTtlMs, endsAtMs);
+  // What making them wrote would else be put on disk in the middle of it, and a commit that comes then waits 100 ms.
+  await promisify(execFile)('sync');
   await pause(Math.max(0, endsAtMs - 1_500 - performance.now()), undefined, { signal });
   const free = untilFree(database.cold, region, endsAtMs);
-  const herdMs = percentiles(await confirming(service, token, terms));
+  const herdMs = percentiles(await confirms.run(terms));
   const allFreeAfterMs = await free;
   say(`  herd: confirms p99 ${herdMs.p99} ms, all free after ${allFreeAfterMs} ms`);
   const quiet = quietMs.map(({ p99 }) => p99!).toSorted((a, b) => a - b)[quietMs.length >> 1]!;
@@ -109,26 +109,6 @@ async function leaseSome(
   };
   await Promise.all(Array.from({ length: LANES }, lane));
   return made;
-}
-
-/** Accepts at an even rate; what each took, from when it was due. */
-async function confirming({ url }: Member, token: string, terms: readonly Term[]): Promise<number[]> {
-  const startMs = performance.now();
-  return Promise.all(
-    terms.map(async ({ offerId, leaseToken }, i) => {
-      const dueMs = startMs + (i * 1000) / RATE_PER_S;
-      await pause(Math.max(0, dueMs - performance.now()));
-      const answer = await fetch(`${url}/v1/offers/${offerId}/confirm`, {
-        method: 'POST',
-        headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' },
-        body: JSON.stringify({ leaseToken }),
-        signal: AbortSignal.timeout(CALL_DEADLINE_MS),
-      });
-      await answer.arrayBuffer();
-      if (!answer.ok) throw new Error(`confirm: ${answer.status}`);
-      return performance.now() - dueMs;
-    }),
-  );
 }
 
 async function untilFree(sql: Sql, region: number, endsAtMs: number): Promise<number> {
