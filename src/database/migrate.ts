@@ -15,9 +15,9 @@ const LOCK_TIMEOUT_MS = 30_000;
 
 /**
  * Migrates the database at `url`; does nothing when it is up to date. The functions have no history of their own:
- * their files are what holds, and a changed file replaces its function.
+ * their files are what holds, and a changed file replaces its function. Returns the server's major version.
  */
-export async function migrate(url: string): Promise<void> {
+export async function migrate(url: string): Promise<number> {
   const sql = postgres(url, {
     max: 1,
     onnotice: () => {},
@@ -27,6 +27,8 @@ export async function migrate(url: string): Promise<void> {
     await sql`select pg_advisory_lock(${MIGRATION_LOCK})`;
     await migrateTables(drizzle(sql), { migrationsFolder });
     await replaceFunctions(sql);
+    const [server] = await sql<{ version: number }[]>`select current_setting('server_version_num')::int as version`;
+    return Math.floor(server!.version / 10_000);
   } finally {
     await sql.end({ timeout: 5 });
   }
