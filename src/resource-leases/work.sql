@@ -15,10 +15,11 @@ begin
   return v_added;
 end $$;
 
--- Whether an older item of the same group is still to be done: then this one waits.
-create or replace function is_work_blocked(p_queue text, p_group text, p_id bigint) returns boolean language sql stable as $$
-  select p_group is not null and exists (
-    select from work_items o where o.queue = p_queue and o.group_name = p_group and o.id < p_id and o.ready_at is not null)
+-- The first of an item's group that is still to be done: the others wait for it. Itself if it has no group.
+create or replace function leading_work(p_queue text, p_group text, p_id bigint) returns bigint language sql stable as $$
+  select case when p_group is null then p_id else (select o.id from work_items o
+    where o.queue = p_queue and o.group_name = p_group and o.id <= p_id and o.ready_at is not null
+    order by o.id limit 1) end
 $$;
 
 -- Claims what is ready, the longest first. Never waits for rows that somebody else is claiming. Items that wait for
@@ -35,24 +36,26 @@ declare
     where w.queue = p_queue and w.ready_at is not null and w.ready_at <= v_asked_at
     order by w.ready_at, w.id limit 4 * p_max for no key update skip locked);
   v_now timestamptz := clock_timestamp();
+  -- Not only those among them: one that was put back, or whose claim ran out, is ready since later than all that wait for it.
+  v_leading bigint[] := array(select l.id from work_items l
+    where l.id = any(array(select leading_work(p_queue, b.group_name, b.id) from work_items b where b.id = any(v_ready)))
+      and l.ready_at <= v_now
+    for no key update skip locked);
 begin
-  update work_items w set ready_at = h.ready_at + interval '1 millisecond'
-  from (select b.id, (select o.ready_at from work_items o
-      where o.queue = p_queue and o.group_name = b.group_name and o.id < b.id and o.ready_at is not null
-      order by o.id limit 1) as ready_at
-    from work_items b where b.id = any(v_ready)) h
-  where w.id = h.id and h.ready_at > v_now;
-
   return query
   with chosen as (
-    select w.id, row_number() over (order by w.id)::int as ord from work_items w
-    where w.id = any(v_ready) and not is_work_blocked(p_queue, w.group_name, w.id)
-    order by w.id limit p_max
+    select l.id, row_number() over (order by l.id)::int as ord from unnest(v_leading) l(id) order by l.id limit p_max
   )
   update work_items w set attempts = w.attempts + 1, ready_at = v_now + after_ms(p_ttl_ms),
     token_hash = sha256(convert_to(p_tokens[c.ord], 'UTF8'))
-  from chosen c where w.id = c.id and w.ready_at <= v_now
+  from chosen c where w.id = c.id
   returning c.ord, w.key, w.group_name, w.payload, w.attempts;
+
+  update work_items w set ready_at = h.ready_at + interval '1 millisecond'
+  from (select b.id, (select l.ready_at from work_items l
+      where l.id = leading_work(p_queue, b.group_name, b.id)) as ready_at
+    from work_items b where b.id = any(v_ready)) h
+  where w.id = h.id and w.ready_at <= v_now and h.ready_at > v_now;
 end $$;
 
 -- Of these claims, those that are live: the newest of their items, and not over. Locked.

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { afterAll, expect, it } from 'vitest';
-import type { NewWork } from '../../src/client/leases/work.ts';
+import type { ClaimedWork, NewWork } from '../../src/client/leases/work.ts';
 import { connectDatabase, type Sql } from '../../src/database/connection.ts';
 import { DatabaseWork } from '../../src/resource-leases/work.ts';
 import { createTestDatabase } from '../support/database.ts';
@@ -162,6 +162,30 @@ it('a stuck group of thousands isn’t walked again and again', async () => {
     select count(*)::int as n from work_items where queue = ${queue} and ready_at <= clock_timestamp()`;
   expect(row!.n).toBe(0);
 });
+
+const endings = {
+  'is put back': (claim: ClaimedWork) => work.putBack([claim]),
+  fails: (claim: ClaimedWork) => work.fail(claim, { error: 'no', retryInMs: 1_000, attemptsMax: 9 }),
+  'is never heard of again': () => Promise.resolve(),
+};
+
+it.each(Object.entries(endings))(
+  'the first of a group that %s is next when nobody asked meanwhile, however many wait for it, and holds up no other',
+  async (_, end) => {
+    const queue = randomUUID();
+    await addAll(queue, items(1_000, 'g'));
+    const [head] = await next(queue, 10);
+    await end(head!);
+    // As if the others had been ready for so long: they were added with it, and aren't put off before somebody asks again.
+    await letPass(queue, TTL_MS);
+    await work.add(queue, [{ key: 'free', payload: 1 }]);
+    const again = await next(queue, 10);
+    expect(keysOf(again)).toEqual(['k0']);
+    const found: string[] = [];
+    for (let tries = 0; tries < 60 && found.length === 0; tries++) found.push(...keysOf(await next(queue, 10)));
+    expect(found).toEqual(['free']);
+  },
+);
 
 it('a failure is told whatever its error says', async () => {
   const queue = randomUUID();
