@@ -8,7 +8,6 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { Queue, Worker, withBackend, createPostgresBackend, type ConnectionOptions } from 'bullmq';
 import { Redis } from 'ioredis';
 import pg from 'pg';
-import { isUnreachable } from '../database/connection.ts';
 
 const QUEUE = 'wakeups';
 /**
@@ -21,7 +20,10 @@ const JOB_LOCK_MS = 5_000;
 /** Clients that reconnect fail at least this often. */
 const DOWN_FOR_MS = 3_000;
 const REDIS_COMMAND_DEADLINE_MS = 2_000;
-/** Of a database that is lost while the queue's tables are made; a process whose start fails can only be started again. */
+const CONNECT_DEADLINE_MS = 3_000;
+/** Another process may be making them. */
+const PREPARE_DEADLINE_MS = 30_000;
+/** Whatever it is that fails while the queue's tables are made: a process whose start fails can only be started again. */
 const PREPARE_ATTEMPTS = 10;
 const PREPARE_AGAIN_MS = 500;
 
@@ -118,7 +120,13 @@ async function onPostgres({ databaseUrl, onError }: WakeupsOptions): Promise<Con
   const classes = withBackend(createPostgresBackend);
   const prepare = async (): Promise<void> => {
     const preparing = new classes.Queue(QUEUE, {
-      connection: { connectionString: databaseUrl, max: 1, migrate: true },
+      connection: {
+        connectionString: databaseUrl,
+        max: 1,
+        migrate: true,
+        connectionTimeoutMillis: CONNECT_DEADLINE_MS,
+        query_timeout: PREPARE_DEADLINE_MS,
+      },
     });
     preparing.on('error', onError);
     try {
@@ -132,7 +140,7 @@ async function onPostgres({ databaseUrl, onError }: WakeupsOptions): Promise<Con
       await prepare();
       break;
     } catch (error) {
-      if (!isUnreachable(error) || attempt === PREPARE_ATTEMPTS) throw error;
+      if (attempt === PREPARE_ATTEMPTS) throw error;
       await delay(PREPARE_AGAIN_MS);
     }
   }
@@ -141,7 +149,7 @@ async function onPostgres({ databaseUrl, onError }: WakeupsOptions): Promise<Con
     connectionString: databaseUrl,
     max: 4,
     keepAlive: true,
-    connectionTimeoutMillis: 3_000,
+    connectionTimeoutMillis: CONNECT_DEADLINE_MS,
     query_timeout: 10_000,
     application_name: 'cabrank wakeups',
     options: '-c search_path=bullmq -c enable_seqscan=off',

@@ -3,13 +3,14 @@ import { openWakeups } from '../../src/dispatch/wakeups.ts';
 import { createTestDatabase } from '../support/database.ts';
 import { lineTo } from '../support/line.ts';
 
-test('a database that is lost while the queue’s tables are made is asked again', async () => {
+test('a database that is lost, or says nothing, while the queue’s tables are made is asked again', async () => {
   await using server = await createTestDatabase();
   let lines = 0;
   await using line = await lineTo(server.url, (client, upstream) => {
     lines += 1;
     if (lines > 2) client.pipe(upstream).pipe(client);
-    else client.once('data', () => client.resetAndDestroy());
+    else if (lines === 1) client.once('data', () => client.resetAndDestroy());
+    else client.resume();
   });
   const woken = Promise.withResolvers<number>();
   await using wakeups = await openWakeups({
