@@ -51,11 +51,16 @@ begin
   from chosen c where w.id = c.id
   returning c.ord, w.key, w.group_name, w.payload, w.attempts;
 
-  update work_items w set ready_at = h.ready_at + interval '1 millisecond'
-  from (select b.id, (select l.ready_at from work_items l
-      where l.id = leading_work(p_queue, b.group_name, b.id)) as ready_at
-    from work_items b where b.id = any(v_ready)) h
-  where w.id = h.id and w.ready_at <= v_now and h.ready_at > v_now;
+  -- Of one that somebody is just ending nobody is put off: its end may have called the next already.
+  with held as (
+    select l.id, l.ready_at from work_items l
+    where l.id = any(array(select leading_work(p_queue, b.group_name, b.id) from work_items b where b.id = any(v_ready)))
+      and l.ready_at > v_now
+    for no key update skip locked
+  )
+  update work_items w set ready_at = l.ready_at + interval '1 millisecond'
+  from held l
+  where w.id = any(v_ready) and w.ready_at <= v_now and leading_work(p_queue, w.group_name, w.id) = l.id;
 end $$;
 
 -- Of these claims, those that are live: the newest of their items, and not over. Locked.

@@ -187,6 +187,20 @@ it.each(Object.entries(endings))(
   },
 );
 
+it('the next of a group is called by an end that somebody who looks at it meanwhile doesn’t see yet', async () => {
+  const queue = randomUUID();
+  const [head, other] = items(2, 'g');
+  await work.add(queue, [head!]);
+  const first = await next(queue);
+  await work.add(queue, [other!]);
+  await sql.begin(async (tx) => {
+    const { key, token } = first[0]!;
+    await tx`select from complete_work(${[queue]}::text[], ${[key]}::text[], ${[token]}::text[])`;
+    expect(await next(queue)).toEqual([]);
+  });
+  expect(keysOf(await next(queue))).toEqual(['k1']);
+});
+
 it('a failure is told whatever its error says', async () => {
   const queue = randomUUID();
   await work.add(queue, [{ key: 'a', payload: 1 }]);
