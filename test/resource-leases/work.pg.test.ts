@@ -45,6 +45,29 @@ it('ten workers at once do every item once', async () => {
   expect(done.toSorted()).toEqual(keysOf(items(200)).toSorted());
 });
 
+it('workers at once do every group in its order, and none of it waits for a claim to run out', async () => {
+  const queue = randomUUID();
+  const groups = 30;
+  await addAll(
+    queue,
+    items(300).map((item, i) => ({ ...item, group: `g${i % groups}` })),
+  );
+  const done = Array.from({ length: groups }, (): number[] => []);
+  const isDone = () => done.flat().length === 300;
+  const worker = async (): Promise<void> => {
+    for (let tries = 0; tries < 2_000 && !isDone(); tries++) {
+      const claims = await next(queue, 5);
+      for (const { payload } of claims) {
+        const { i } = payload as { i: number };
+        done[i % groups]!.push(i);
+      }
+      if (claims.length > 0) for (const { refused } of await work.complete(claims)) expect(refused).toBeNull();
+    }
+  };
+  await Promise.all(Array.from({ length: 6 }, worker));
+  expect(done).toEqual(done.map((_, g) => Array.from({ length: 10 }, (__, nth) => g + nth * groups)));
+});
+
 it('a key that is known adds nothing, also when it is done', async () => {
   const queue = randomUUID();
   expect(await work.add(queue, [{ key: 'a', payload: 1 }])).toBe(1);
