@@ -36,31 +36,30 @@ declare
     where w.queue = p_queue and w.ready_at is not null and w.ready_at <= v_asked_at
     order by w.ready_at, w.id limit 4 * p_max for no key update skip locked);
   v_now timestamptz := clock_timestamp();
-  -- Not only those among them: one that was put back, or whose claim ran out, is ready since later than all that wait for it.
-  v_leading bigint[] := array(select l.id from work_items l
-    where l.id = any(array(select leading_work(p_queue, b.group_name, b.id) from work_items b where b.id = any(v_ready)))
-      and l.ready_at <= v_now
+  -- Each stands for the first of its group, which needn't be among them: one that was put back, or whose claim ran out,
+  -- is ready since later than all that wait for it.
+  v_leading bigint[] := array(select leading_work(p_queue, w.group_name, w.id)
+    from unnest(v_ready) with ordinality r(id, nth) join work_items w on w.id = r.id order by r.nth);
+  v_free bigint[] := array(select w.id from work_items w where w.id = any(v_leading) and w.ready_at <= v_now
     for no key update skip locked);
 begin
   return query
   with chosen as (
-    select l.id, row_number() over (order by l.id)::int as ord from unnest(v_leading) l(id) order by l.id limit p_max
+    select f.id, row_number() over (order by f.id)::int as ord from unnest(v_free) f(id) order by f.id limit p_max
   )
   update work_items w set attempts = w.attempts + 1, ready_at = v_now + after_ms(p_ttl_ms),
     token_hash = sha256(convert_to(p_tokens[c.ord], 'UTF8'))
   from chosen c where w.id = c.id
   returning c.ord, w.key, w.group_name, w.payload, w.attempts;
 
-  -- Of one that somebody is just ending nobody is put off: its end may have called the next already.
+  -- Nobody is put off behind one that somebody is just ending: its end may have called the next already.
   with held as (
-    select l.id, l.ready_at from work_items l
-    where l.id = any(array(select leading_work(p_queue, b.group_name, b.id) from work_items b where b.id = any(v_ready)))
-      and l.ready_at > v_now
+    select l.id, l.ready_at from work_items l where l.id = any(v_leading) and l.ready_at > v_now
     for no key update skip locked
   )
   update work_items w set ready_at = l.ready_at + interval '1 millisecond'
-  from held l
-  where w.id = any(v_ready) and w.ready_at <= v_now and leading_work(p_queue, w.group_name, w.id) = l.id;
+  from unnest(v_ready, v_leading) r(id, leading_id) join held l on l.id = r.leading_id
+  where r.id <> r.leading_id and w.id = r.id and w.ready_at <= v_now;
 end $$;
 
 -- Of these claims, those that are live: the newest of their items, and not over. Locked.
