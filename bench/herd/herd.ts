@@ -8,8 +8,8 @@ import { newId, newLeaseToken } from '../../src/leasing/ids.ts';
 import * as transitions from '../../src/leasing/transitions.ts';
 import { fillWal, startMember } from '../member.ts';
 import { type Percentiles, percentiles } from '../percentiles.ts';
-import { Confirms, type Term } from './confirms.ts';
 import { addDrivers, addRegion, demandApplied, driverId, newRide, TERMS } from '../region.ts';
+import { Confirms, type Term } from './confirms.ts';
 
 export interface HerdOptions {
   readonly leases: number;

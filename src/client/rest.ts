@@ -1,7 +1,6 @@
 import { setMaxListeners } from 'node:events';
-import { Agent as HttpAgent, type ClientRequest, request as httpRequest, type IncomingMessage } from 'node:http';
-import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
 import { setTimeout as wait } from 'node:timers/promises';
+import { Agent, errors } from 'undici';
 import { fullJitterMs, isTransient, Problem, Unreachable } from './problem.ts';
 import type { TokenSource } from './token.ts';
 
@@ -35,19 +34,21 @@ const BACKOFF_BASE_MS = 100;
 const BACKOFF_MAX_MS = 2_000;
 /** The longest answers are pages of a list. */
 const ANSWER_MAX_BYTES = 8 * 1024 * 1024;
-const CLOSED = 'the connections are closed';
 
-/** Kept-alive connections. node:http, because the built-in fetch took more than twice the CPU (0.46 against 0.20 ms). */
+/** Kept-alive connections. Of undici, because a call over node:http took four times the CPU (0.16 against 0.04 ms), and fetch more. */
 export class Connections {
-  readonly http: HttpAgent;
-  readonly https: HttpsAgent;
-  /** A set, because a listener for each on the signal took as long to find again as there were calls. */
-  readonly underWay = new Set<ClientRequest>();
+  readonly agent: Agent;
   readonly #closing = new AbortController();
 
   constructor({ maxPerHost = 64 }: { maxPerHost?: number } = {}) {
-    this.http = new HttpAgent({ keepAlive: true, maxSockets: maxPerHost });
-    this.https = new HttpsAgent({ keepAlive: true, maxSockets: maxPerHost });
+    this.agent = new Agent({
+      connections: maxPerHost,
+      connect: { timeout: ATTEMPT_MS },
+      maxResponseSize: ANSWER_MAX_BYTES,
+      // Each attempt has a deadline for all of it.
+      headersTimeout: 0,
+      bodyTimeout: 0,
+    });
     // Every call that pauses before it is repeated listens.
     setMaxListeners(0, this.closing);
   }
@@ -59,9 +60,7 @@ export class Connections {
   /** Ends the calls under way too: they fail as `Unreachable`. */
   close(): void {
     this.#closing.abort();
-    for (const request of this.underWay) request.destroy(new Error(CLOSED));
-    this.http.destroy();
-    this.https.destroy();
+    void this.agent.destroy();
   }
 }
 
@@ -118,83 +117,58 @@ export class Rest {
     const url = new URL(call.path, this.#urls[this.#at % this.#urls.length]);
     const headers: Record<string, string> = { authorization: `Bearer ${await this.#token()}` };
     if (call.idempotencyKey !== undefined) headers['idempotency-key'] = call.idempotencyKey;
-    const body = call.body === undefined ? null : Buffer.from(JSON.stringify(call.body));
-    if (body !== null) {
-      headers['content-type'] = 'application/json';
-      headers['content-length'] = String(body.byteLength);
-    }
-    const { status, retryAfterMs, text } = await this.#exchange(url, call, headers, body, timeoutMs);
+    if (call.body !== undefined) headers['content-type'] = 'application/json';
+    const { status, retryAfterMs, text } = await this.#exchange(url, call, headers, timeoutMs);
     const answer = parseJson(text);
     if (status >= 200 && status < 300) return answer;
     throw problemOf(status, retryAfterMs, answer);
   }
 
-  #exchange(
-    url: URL,
-    { method, signal }: Call,
-    headers: Record<string, string>,
-    body: Buffer | null,
-    timeoutMs: number,
-  ) {
-    const secure = url.protocol === 'https:';
-    const agent = secure ? this.#connections.https : this.#connections.http;
-    const request = (secure ? httpsRequest : httpRequest)(url, { method, headers, agent });
-    const timer = setTimeout(
-      () => request.destroy(new Error(`no answer within ${Math.round(timeoutMs)} ms`)),
-      timeoutMs,
-    );
-    const { closing, underWay } = this.#connections;
-    underWay.add(request);
-    const abort = (): void => void request.destroy(new Error(CLOSED));
-    if (closing.aborted || signal?.aborted === true) abort();
-    signal?.addEventListener('abort', abort);
-
-    const { promise, resolve, reject } = Promise.withResolvers<RawAnswer>();
-    request.on('error', reject);
-    request.on('response', (response) => readAnswer(response, resolve, reject));
-    request.end(body);
-    return promise
-      .catch((error: unknown) => {
-        request.destroy();
-        throw new Unreachable(`${method} ${url.href}: ${(error as Error).message}`, { cause: error });
-      })
-      .finally(() => {
-        clearTimeout(timer);
-        underWay.delete(request);
-        signal?.removeEventListener('abort', abort);
+  async #exchange(url: URL, { method, body, signal: given }: Call, headers: Record<string, string>, timeoutMs: number) {
+    const { agent } = this.#connections;
+    const to = { origin: url.origin, path: `${url.pathname}${url.search}`, method, headers };
+    try {
+      return await within(timeoutMs, given, async (signal) => {
+        const answer = await agent.request({ ...to, body: body === undefined ? null : JSON.stringify(body), signal });
+        const retryAfterS = Number(answer.headers['retry-after'] ?? Number.NaN);
+        return {
+          status: answer.statusCode,
+          retryAfterMs: Number.isFinite(retryAfterS) ? retryAfterS * 1000 : null,
+          text: await answer.body.text(),
+        };
       });
+    } catch (error) {
+      if (error instanceof errors.InvalidArgumentError) throw error;
+      throw new Unreachable(`${method} ${url.href}: ${(error as Error).message}`, { cause: error });
+    }
   }
 }
 
-interface RawAnswer {
-  readonly status: number;
-  readonly retryAfterMs: number | null;
-  readonly text: string;
-}
-
-function readAnswer(
-  response: IncomingMessage,
-  resolve: (answer: RawAnswer) => void,
-  reject: (error: Error) => void,
-): void {
-  const parts: Buffer[] = [];
-  let bytes = 0;
-  response.on('data', (part: Buffer) => {
-    bytes += part.byteLength;
-    if (bytes > ANSWER_MAX_BYTES) response.destroy(new Error(`the answer is longer than ${ANSWER_MAX_BYTES} bytes`));
-    else parts.push(part);
-  });
-  response.on('error', reject);
-  // Cut off in the middle it closes without an end, and mostly without an error.
-  response.on('close', () => reject(new Error('the answer was cut off')));
-  response.on('end', () => {
-    const retryAfterS = Number(response.headers['retry-after'] ?? Number.NaN);
-    resolve({
-      status: response.statusCode ?? 0,
-      retryAfterMs: Number.isFinite(retryAfterS) ? retryAfterS * 1000 : null,
-      text: Buffer.concat(parts).toString('utf8'),
-    });
-  });
+/**
+ * What `act` resolves with, unless the time is up or `signal` aborts before: then it rejects at once and `act` is told by
+ * the signal that it is given. (A call that waits for a connection hears of it only when it gets one.)
+ */
+async function within<T>(
+  timeoutMs: number,
+  signal: AbortSignal | undefined,
+  act: (signal: AbortSignal) => Promise<T>,
+): Promise<T> {
+  signal?.throwIfAborted();
+  const ends = new AbortController();
+  const ended = Promise.withResolvers<never>();
+  const end = (reason: unknown): void => {
+    ends.abort(reason);
+    ended.reject(reason);
+  };
+  const timer = setTimeout(() => end(new Error(`no answer within ${Math.round(timeoutMs)} ms`)), timeoutMs);
+  const abort = (): void => end(signal?.reason);
+  signal?.addEventListener('abort', abort);
+  try {
+    return await Promise.race([act(ends.signal), ended.promise]);
+  } finally {
+    clearTimeout(timer);
+    signal?.removeEventListener('abort', abort);
+  }
 }
 
 function parseJson(text: string): unknown {

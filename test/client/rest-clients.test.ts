@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { OperatorClient } from '../../src/client/operator-client.ts';
 import { Problem, Unreachable } from '../../src/client/problem.ts';
-import { Connections } from '../../src/client/rest.ts';
+import { Connections, Rest } from '../../src/client/rest.ts';
 import { RiderClient } from '../../src/client/rider-client.ts';
 import { inTurn, RestServer, sendJson } from './rest-server.ts';
 
@@ -82,12 +82,50 @@ describe('a refusal', () => {
   });
 });
 
+it('that can’t be sent isn’t tried again', async () => {
+  await using server = await RestServer.listen();
+  using rider = riderOf(server.url);
+  await expect(rider.request(wish, 'a key\n')).rejects.not.toBeInstanceOf(Unreachable);
+  expect(server.heard).toEqual([]);
+});
+
 describe('no answer', () => {
   it('is Unreachable once the deadline has passed', async () => {
     await using server = await RestServer.listen();
     using rider = riderOf(server.url, 200);
     server.answer = () => {};
     await expect(rider.get('ride-1')).rejects.toBeInstanceOf(Unreachable);
+  });
+
+  it('is an answer that is cut off in the middle', async () => {
+    await using server = await RestServer.listen();
+    using rider = riderOf(server.url, 200);
+    server.answer = (_request, response) => {
+      response.writeHead(200, { 'content-length': '100' });
+      response.write('{"id":', () => response.destroy());
+    };
+    await expect(rider.get('ride-1')).rejects.toBeInstanceOf(Unreachable);
+  });
+
+  it('is one that is longer than any answer of the service', async () => {
+    await using server = await RestServer.listen();
+    using rider = riderOf(server.url, 1_000);
+    server.answer = (_request, response) => sendJson(response, 200, { id: 'x'.repeat(9 * 1024 * 1024) });
+    await expect(rider.get('ride-1')).rejects.toBeInstanceOf(Unreachable);
+  });
+
+  it('is what a call gets in time that waits for a connection all the while', async () => {
+    await using server = await RestServer.listen();
+    const connections = new Connections({ maxPerHost: 1 });
+    const options = { url: server.url, token: 't', connections, deadlineMs: 200 };
+    const asked = Promise.withResolvers<void>();
+    server.answer = () => asked.resolve();
+    const patient = new Rest(options).call({ method: 'GET', path: '/wait', repeatable: false, waitMs: 60_000 });
+    await asked.promise;
+    await expect(new RiderClient(options).get('ride-1')).rejects.toBeInstanceOf(Unreachable);
+    connections.close();
+    await expect(patient).rejects.toBeInstanceOf(Unreachable);
+    expect(server.heard.map(({ path }) => path)).toEqual(['/wait']);
   });
 
   it('is what calls under way get when the connections are closed', async () => {

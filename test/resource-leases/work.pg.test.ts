@@ -199,7 +199,7 @@ it.each(Object.entries(endings))(
     await addAll(queue, items(1_000, 'g'));
     const [head] = await next(queue, 10);
     await end(head!);
-    // As if the others had been ready for so long: they were added with it, and aren't put off before somebody asks again.
+    // The first is ready again, later than all the others, whom nobody has put off behind it yet.
     await letPass(queue, TTL_MS);
     await work.add(queue, [{ key: 'free', payload: 1 }]);
     const again = await next(queue, 10);
