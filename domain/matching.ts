@@ -10,6 +10,7 @@ import { type DriverProfile, type Needs, UNSUITABLE, unsuitability, type Unsuita
 import { greatCircleM } from './geo.ts';
 import { allot, type Allotment } from './matching/allotment.ts';
 import { DriverTree, nearestOfAll } from './matching/driver-tree.ts';
+import { byText, type Cab, type Fleet, type Rank } from './matching/fleet.ts';
 import type { TravelTime } from './travel-time.ts';
 
 export interface WaitingRide extends Needs {
@@ -36,19 +37,15 @@ export interface MatchingContext {
  * Rides and drivers have distinct ids. The result depends on what is given, not on its order; it is in the order of
  * the rides' waiting (equal ones by id), the pairings of one ride by ETA. Pure.
  */
-export type Matching = (
-  rides: readonly WaitingRide[],
-  drivers: readonly DriverProfile[],
-  context: MatchingContext,
-) => Pairing[];
+export type Matching = (rides: readonly WaitingRide[], fleet: Fleet, context: MatchingContext) => Pairing[];
 
 export const matchings: { readonly nearest: Matching; readonly batch: Matching } = {
   /**
    * Each ride, longest waiting first, takes its nearest free driver by ETA (equally near: by id). Second places are
    * given when every ride has had its first, and so on: nobody's only driver goes to another ride as its spare.
    */
-  nearest(rides, drivers, context) {
-    const { seekers } = openRound(rides, drivers, context);
+  nearest(rides, fleet, context) {
+    const { seekers } = openRound(rides, fleet, context);
     return seekers.flatMap((seeker) => pairingsOf(seeker, seeker.greedy));
   },
 
@@ -58,19 +55,12 @@ export const matchings: { readonly nearest: Matching; readonly batch: Matching }
    * have the same few candidates, the drivers allotted to it (allotment.ts). It never pairs fewer than `nearest`, nor as
    * many at a higher cost (place by place).
    */
-  batch(rides, drivers, context) {
-    const { seekers, fleet } = openRound(rides, drivers, context);
-    const cheapest = cheapestOf(seekers, fleet);
+  batch(rides, fleet, context) {
+    const { seekers, pool } = openRound(rides, fleet, context);
+    const cheapest = cheapestOf(seekers, pool);
     return seekers.flatMap((seeker) => pairingsOf(seeker, cheapest.get(seeker) ?? []));
   },
 };
-
-/** An available driver in a round. */
-interface Cab extends DriverProfile {
-  /** In the order of the ids. */
-  readonly number: number;
-  taken: boolean;
-}
 
 interface Candidate {
   readonly cab: Cab;
@@ -93,45 +83,43 @@ interface Seeker {
 /** The rides in the order of waiting, each with its candidates and with whom it takes when they choose one after another. */
 function openRound(
   rides: readonly WaitingRide[],
-  drivers: readonly DriverProfile[],
+  fleet: Fleet,
   context: MatchingContext,
-): { seekers: Seeker[]; fleet: Fleet } {
-  const fleet = new Fleet(drivers, context);
+): { seekers: Seeker[]; pool: Pool } {
+  const pool = new Pool(fleet, context);
   const waiting = rides.toSorted((a, b) => a.queuedAtMs - b.queuedAtMs || byText(a.rideId, b.rideId));
-  const seekers = waiting.map((ride): Seeker => ({ ride, ...fleet.candidates(ride), greedy: [], crowdedOut: false }));
-  takeNearest(seekers, fleet);
-  return { seekers, fleet };
+  const seekers = waiting.map((ride): Seeker => ({ ride, ...pool.candidates(ride), greedy: [], crowdedOut: false }));
+  takeNearest(seekers, pool);
+  return { seekers, pool };
 }
 
-/** By UTF-16 unit: the same everywhere, unlike a locale's order. */
-function byText(a: string, b: string): number {
-  return a < b ? -1 : a > b ? 1 : 0;
-}
-
-/** Those available, by vehicle class; who is taken is nobody's candidate any more. */
-class Fleet {
+/** A fleet in a round; who is taken is nobody's candidate any more. */
+class Pool {
+  readonly #fleet: Fleet;
   readonly #context: MatchingContext;
   /** By number. */
-  readonly #cabs: readonly Cab[];
-  readonly #classes = new Map<string, { cabs: Cab[]; tree: DriverTree<Cab>; taken: number }>();
+  readonly #isTaken: Uint8Array;
+  readonly #ranks: Map<string, Rank & { taken: number }>;
 
-  constructor(drivers: readonly DriverProfile[], context: MatchingContext) {
+  constructor(fleet: Fleet, context: MatchingContext) {
+    this.#fleet = fleet;
     this.#context = context;
-    const known = drivers.toSorted((a, b) => byText(a.driverId, b.driverId));
-    this.#cabs = known.map((driver, number): Cab => ({ ...driver, number, taken: false }));
-    for (const [vehicleClass, of] of Map.groupBy(this.#cabs, (cab) => cab.vehicleClass))
-      this.#classes.set(vehicleClass, { cabs: of, tree: new DriverTree(of), taken: 0 });
+    this.#isTaken = new Uint8Array(fleet.cabs.length);
+    this.#ranks = new Map([...fleet.ranks].map(([vehicleClass, rank]) => [vehicleClass, { ...rank, taken: 0 }]));
+  }
+
+  isTaken(cab: Cab): boolean {
+    return this.#isTaken[cab.number] === 1;
   }
 
   take(cab: Cab): void {
-    cab.taken = true;
-    const of = this.#classes.get(cab.vehicleClass)!;
-    of.taken += 1;
-    if (of.taken * 2 < of.cabs.length) return;
+    this.#isTaken[cab.number] = 1;
+    const rank = this.#ranks.get(cab.vehicleClass)!;
+    rank.taken += 1;
+    if (rank.taken * 2 < rank.cabs.length) return;
     // Where most are taken, looking for the others goes far.
-    of.cabs = of.cabs.filter(({ taken }) => !taken);
-    of.tree = new DriverTree(of.cabs);
-    of.taken = 0;
+    const cabs = rank.cabs.filter((each) => !this.isTaken(each));
+    this.#ranks.set(cab.vehicleClass, { cabs, tree: new DriverTree(cabs), taken: 0 });
   }
 
   /** The nearest eligible drivers who aren't taken yet. */
@@ -141,18 +129,27 @@ class Fleet {
     return { candidates, cutOff: found.length === this.#context.candidatesMax };
   }
 
+  /** One more than the highest number. */
   get size(): number {
-    return this.#cabs.length;
+    return this.#fleet.cabs.length;
   }
 
-  /** Which drivers could be spared for each of these rides, taken or not. */
+  /** Which drivers could be spared for each of these rides, taken or not; all by their numbers. */
   allot(rides: readonly WaitingRide[]): Allotment {
-    return allot(rides, this.#cabs, this.#context.travelTime);
+    const { drivers } = this.#fleet;
+    const { allotted, expected } = allot(rides, drivers, this.#context.travelTime);
+    if (drivers.length === this.size) return { allotted, expected };
+    const price = new Float64Array(this.size);
+    for (const [nth, { number }] of drivers.entries()) price[number] = expected.price[nth]!;
+    return {
+      allotted: allotted.map((some) => some.map((nth) => drivers[nth]!.number)),
+      expected: { ...expected, price },
+    };
   }
 
   /** This driver, if he is eligible, taken or not. */
   candidate(ride: WaitingRide, number: number): Candidate | null {
-    const cab = this.#cabs[number]!;
+    const cab = this.#fleet.cabs[number]!;
     const isNear = greatCircleM(ride.pickup, cab.position) <= ride.searchRadiusM;
     const isEligible = isNear && unsuitability(ride, cab, this.#context.travelTime) === null;
     return isEligible ? this.#reaching(ride, cab) : null;
@@ -167,8 +164,9 @@ class Fleet {
   #nearest(ride: WaitingRide): Cab[] {
     const { pickup, searchRadiusM, vehicleClasses } = ride;
     const { travelTime, candidatesMax } = this.#context;
-    const accepts = (cab: Cab): boolean => !cab.taken && unsuitability(ride, cab, travelTime) === null;
-    const trees = vehicleClasses.flatMap((vehicleClass) => this.#classes.get(vehicleClass)?.tree ?? []);
+    const accepts = (cab: Cab): boolean =>
+      !this.isTaken(cab) && this.#fleet.isFree(cab) && unsuitability(ride, cab, travelTime) === null;
+    const trees = vehicleClasses.flatMap((vehicleClass) => this.#ranks.get(vehicleClass)?.tree ?? []);
     return nearestOfAll(trees, pickup, searchRadiusM, candidatesMax, accepts);
   }
 }
@@ -178,26 +176,26 @@ function byEta(a: Candidate, b: Candidate): number {
 }
 
 /** Lets the rides choose one after another, place by place. */
-function takeNearest(seekers: readonly Seeker[], fleet: Fleet): void {
+function takeNearest(seekers: readonly Seeker[], pool: Pool): void {
   let choosing = seekers;
   // Ends after as many places as there are drivers at the latest: whoever goes on has just taken one.
   for (let place = 1; choosing.length > 0; place++) {
     choosing = choosing.filter((seeker) => {
-      const candidate = seeker.ride.places >= place ? nearestFree(seeker, fleet) : undefined;
+      const candidate = seeker.ride.places >= place ? nearestFree(seeker, pool) : undefined;
       if (!candidate) return false;
-      fleet.take(candidate.cab);
+      pool.take(candidate.cab);
       seeker.greedy.push(candidate);
       return true;
     });
   }
 }
 
-function nearestFree(seeker: Seeker, fleet: Fleet): Candidate | undefined {
+function nearestFree(seeker: Seeker, pool: Pool): Candidate | undefined {
   const { ride, candidates, cutOff } = seeker;
-  const candidate = candidates.find(({ cab }) => !cab.taken);
+  const candidate = candidates.find(({ cab }) => !pool.isTaken(cab));
   if (candidate || !cutOff) return candidate;
   seeker.crowdedOut = true;
-  return fleet.candidates(ride).candidates[0];
+  return pool.candidates(ride).candidates[0];
 }
 
 /** One place of a ride, and who may fill it. */
@@ -210,17 +208,17 @@ interface Place {
 }
 
 /** What each ride takes in the cheapest pairing overall. */
-function cheapestOf(seekers: readonly Seeker[], fleet: Fleet): Map<Seeker, Candidate[]> {
-  const allotment = isCrowded(seekers) ? fleet.allot(seekers.map(({ ride }) => ride)) : null;
+function cheapestOf(seekers: readonly Seeker[], pool: Pool): Map<Seeker, Candidate[]> {
+  const allotment = isCrowded(seekers) ? pool.allot(seekers.map(({ ride }) => ride)) : null;
   const places = seekers.flatMap((seeker, nth) => {
-    const options = optionsOf(seeker, allotment?.allotted[nth] ?? [], fleet);
+    const options = optionsOf(seeker, allotment?.allotted[nth] ?? [], pool);
     const expectedOut = allotment?.expected.leftOut[nth] ?? 0;
     const count = Math.min(seeker.ride.places, options.length);
     return Array.from({ length: count }, (_, earlier): Place => ({ seeker, tier: earlier + 1, options, expectedOut }));
   });
   const problem = problemOf(
     places.map(({ options }) => options),
-    fleet.size,
+    pool.size,
     ({ cab }) => cab.number,
     ({ etaS }) => etaS,
   );
@@ -244,12 +242,12 @@ function isCrowded(seekers: readonly Seeker[]): boolean {
 }
 
 /** Its candidates, whom it took when the rides chose one after another, and who is allotted to it. */
-function optionsOf({ ride, candidates, greedy }: Seeker, allotted: readonly number[], fleet: Fleet): Candidate[] {
+function optionsOf({ ride, candidates, greedy }: Seeker, allotted: readonly number[], pool: Pool): Candidate[] {
   const options = [...candidates];
   const isNew = (number: number): boolean => options.every(({ cab }) => cab.number !== number);
   for (const taken of greedy) if (isNew(taken.cab.number)) options.push(taken);
   for (const number of allotted) {
-    const candidate = isNew(number) ? fleet.candidate(ride, number) : null;
+    const candidate = isNew(number) ? pool.candidate(ride, number) : null;
     if (candidate) options.push(candidate);
   }
   return options;
@@ -312,13 +310,9 @@ export function countServable(
 /** Which of these rides have as many drivers within their radius who suit them as could be candidates. */
 export function haveCandidates(
   rides: readonly WaitingRide[],
-  drivers: readonly DriverProfile[],
-  { travelTime, candidatesMax }: MatchingContext,
+  fleet: Fleet,
+  context: MatchingContext,
 ): ReadonlySet<string> {
-  const tree = new DriverTree(drivers);
-  const suits = (ride: WaitingRide) => (driver: DriverProfile) => unsuitability(ride, driver, travelTime) === null;
-  const enough = rides.filter(
-    (ride) => tree.nearest(ride.pickup, ride.searchRadiusM, candidatesMax, suits(ride)).length === candidatesMax,
-  );
-  return new Set(enough.map(({ rideId }) => rideId));
+  const pool = new Pool(fleet, context);
+  return new Set(rides.filter((ride) => pool.candidates(ride).cutOff).map(({ rideId }) => rideId));
 }

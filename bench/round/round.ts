@@ -3,6 +3,7 @@ import { linearSumAssignment } from 'linear-sum-assignment';
 import type { DriverProfile } from '../../domain/eligibility.ts';
 import { cellOf, type Point } from '../../domain/geo.ts';
 import { matchings, type Pairing, type WaitingRide } from '../../domain/matching.ts';
+import { Fleet } from '../../domain/matching/fleet.ts';
 import { defaultPolicy } from '../../domain/policy.ts';
 import { createRandom, type Random } from '../../domain/random.ts';
 import { greatCircleTravelTime } from '../../domain/travel-time.ts';
@@ -130,7 +131,7 @@ async function measureCase(snapshot: Snapshot, repeats: number, databaseUrl: str
   for (let i = 0; i <= repeats; i++) {
     for (const how of ['nearest', 'batch'] as const) {
       const startedMs = performance.now();
-      pairs[how] = matchings[how](rides, drivers, context);
+      pairs[how] = matchings[how](rides, Fleet.of(drivers), context);
       if (i > 0) times[how].push(performance.now() - startedMs);
     }
   }

@@ -5,6 +5,7 @@
  */
 import { greatCircleM } from '../../domain/geo.ts';
 import { matchings, type WaitingRide } from '../../domain/matching.ts';
+import { Fleet } from '../../domain/matching/fleet.ts';
 import { judgePickup, type PickupVerdict } from '../../domain/pickup.ts';
 import type { Policy } from '../../domain/policy.ts';
 import { greatCircleTravelTime } from '../../domain/travel-time.ts';
@@ -117,7 +118,7 @@ async function findBetter(deps: PickupDeps, region: Region, rides: readonly OnPi
   const { positionStaleMs, candidatesMax, matching } = region.policy;
   const cells = cellsAround(seeking);
   const drivers = await transitions.driversNear(sql, region.number, 'available', cells, positionStaleMs);
-  const pairings = matchings[matching](seeking, drivers, { travelTime, candidatesMax });
+  const pairings = matchings[matching](seeking, Fleet.of(drivers), { travelTime, candidatesMax });
   const byRide = new Map(rides.map((one) => [one.ride.ride_id, one]));
   for (const { rideId, driverId, pickupEtaS } of pairings.slice(0, BETTER_MAX)) {
     const { ride, policy } = byRide.get(rideId)!;

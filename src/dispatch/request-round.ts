@@ -36,7 +36,7 @@ export async function pairRequests(
   const context = contextOf(region);
   const seen = waiting.length === 0 ? null : await nearestInTime(supply, region, waiting, context);
   if (seen === null) return { pairings: [], termsOf };
-  const pairings = matchings[region.policy.matching](waiting, seen.drivers, context);
+  const pairings = matchings[region.policy.matching](waiting, seen.fleet, context);
   return { pairings: supply.take(region, pairings, seen.readAtMs), termsOf };
 }
 

@@ -3,7 +3,7 @@
  * lease, and put back the rides that found nobody. Every step is guarded in the database, so that a round may be
  * killed at any line and two may run at once: what one leases, the other is refused.
  */
-import { type DriverProfile, type Exclusion, liftable } from '../../domain/eligibility.ts';
+import { type Exclusion, liftable } from '../../domain/eligibility.ts';
 import {
   countServable,
   matchings,
@@ -21,7 +21,7 @@ import type { Metrics } from '../ops/metrics.ts';
 import type { Region, Regions } from '../regions.ts';
 import type { Faults } from './faults.ts';
 import { cellsAround, contextOf, exclusionsOf, needsOf } from './seeking.ts';
-import type { Supply } from './supply.ts';
+import type { Seen, Supply } from './supply.ts';
 
 /** Rides of one round; the rest is for the next, which follows at once. */
 const ROUND_RIDES_MAX = 500;
@@ -118,8 +118,7 @@ async function findPairings(
   const { positionStaleMs, matching } = region.policy;
   const context = contextOf(region);
   const seeking = rides.filter(({ places }) => places > 0);
-  const match = (drivers: readonly DriverProfile[]): Pairing[] =>
-    drivers.length === 0 ? [] : matchings[matching](seeking, drivers, context);
+  const match = ({ fleet }: Seen): Pairing[] => matchings[matching](seeking, fleet, context);
   const unpaired = (pairings: readonly Pairing[]): WaitingRide[] => {
     const paired = new Set(pairings.map(({ rideId }) => rideId));
     return rides.filter(({ rideId }) => !paired.has(rideId));
@@ -127,11 +126,11 @@ async function findPairings(
 
   const wanted = seeking.reduce((sum, { places }) => sum + places, 0);
   let seen = await supply.nearest(region, rides, context);
-  let pairings = match(seen.drivers);
+  let pairings = match(seen);
   if (!seen.isAll && pairings.length < wanted) {
     // Many rides at one place, and farther drivers whom nobody looked at.
     seen = await supply.all(region, rides);
-    pairings = match(seen.drivers);
+    pairings = match(seen);
   }
   const without = unpaired(pairings);
   const starving = without.filter(({ places }) => places > 0);
@@ -140,7 +139,7 @@ async function findPairings(
     const hidden = await transitions.driversNear(sql, region.number, 'leased', cells, positionStaleMs);
     metrics.hiddenSupply.inc(countServable(starving, hidden, context));
   }
-  return { pairings, readAtMs: seen.readAtMs, nobody: whyNobody(without, seen.drivers, context) };
+  return { pairings, readAtMs: seen.readAtMs, nobody: whyNobody(without, seen.fleet.drivers, context) };
 }
 
 /** Leases what was paired, under the terms of each ride: how many offers each got. Contested: somebody else was quicker. */

@@ -2,15 +2,16 @@
  * The drivers near a round's rides. Reading everybody within the search radius is most of a round where drivers are many
  * (2,000 of them took 10 ms of the database and 4 ms of this process), and only the nearest few become candidates. So a
  * round looks first where, by the density seen last, there should be several times as many as it needs, and farther only
- * for rides that found fewer. The candidates are the same ones.
+ * for rides that found fewer. The candidates are the same ones, of those who were read lately.
  */
-import type { DriverProfile } from '../../domain/eligibility.ts';
 import { CELL_AREA_M2 } from '../../domain/geo.ts';
 import { haveCandidates, type MatchingContext, type Pairing, type WaitingRide } from '../../domain/matching.ts';
+import { Fleet } from '../../domain/matching/fleet.ts';
 import type { Sql } from '../database/connection.ts';
 import * as transitions from '../leasing/transitions.ts';
 import type { Region } from '../regions.ts';
 import { cellsAround } from './seeking.ts';
+import { View } from './view.ts';
 
 /** Expected within the first look, for each candidate that is needed. */
 const FIRST_LOOK = 3;
@@ -20,20 +21,18 @@ const FIRST_LOOK = 3;
  * round it was a quarter of the database's time.
  */
 const TRUSTED_MS = 250;
+/** Whom the next view is filled with before a round asks for them: drivers of cells that several rounds of the last one looked at. */
+const FILLED_MAX = 2_000;
+/** The density is the mean of about so many looks. */
+const LOOKS_REMEMBERED = 10;
 /** No read takes longer that anybody waits for. */
 const ASKED_MS = 10_000;
 
 export interface Seen {
-  readonly drivers: readonly DriverProfile[];
+  readonly fleet: Fleet;
   /** Everybody within the rides' radius at this moment, and not only the nearest. */
   readonly isAll: boolean;
   readonly readAtMs: number;
-}
-
-/** What was read of a region since `readAtMs`. */
-interface View {
-  readonly readAtMs: number;
-  readonly cells: Map<number, transitions.SeenDriver[]>;
 }
 
 export class Supply {
@@ -42,6 +41,8 @@ export class Supply {
   /** Available drivers of a region for each square metre, as seen last. */
   readonly #densities = new Map<number, number>();
   readonly #views = new Map<number, View>();
+  /** Regions in whose view a driver is somebody else's. */
+  readonly #wrong = new Set<number>();
   /**
    * Drivers whom a round here asked for lately, and when it had its answer, Infinity while it waits for that: what was
    * read before says nothing of them.
@@ -60,9 +61,10 @@ export class Supply {
    */
   async all(region: Region, rides: readonly WaitingRide[]): Promise<Seen> {
     const cells = cellsAround(rides);
-    const { drivers, readAtMs } = await this.#now(region, cells);
+    const readAtMs = this.#nowMs();
+    const drivers = await this.#read(region, cells);
     this.#learn(region, drivers.length, cells?.length ?? 0);
-    return { drivers, isAll: true, readAtMs };
+    return { fleet: Fleet.of(drivers), isAll: true, readAtMs };
   }
 
   /** At least every ride's candidates, of those who were available lately. */
@@ -72,21 +74,24 @@ export class Supply {
     if (!rides.some(({ searchRadiusM }) => radiusM < searchRadiusM)) return this.all(region, rides);
     const near = rides.map((ride) => ({ ...ride, searchRadiusM: Math.min(ride.searchRadiusM, radiusM) }));
     const cells = cellsAround(near);
-    const read = cells === null ? await this.#now(region, null) : await this.#lately(region, cells);
-    const { readAtMs } = read;
-    const drivers = this.#unasked(region, read.drivers, readAtMs);
-    const have = haveCandidates(near, drivers, context);
+    if (cells === null) return this.all(region, rides);
+    const view = await this.#viewWith(region, cells);
+    this.#learn(region, view.driversIn(cells).length, cells.length);
+    const fleet = this.#free(region, view, cells);
+    const have = haveCandidates(near, fleet, context);
     const short = rides.filter((ride) => ride.searchRadiusM > radiusM && !have.has(ride.rideId));
-    if (short.length === 0) return { drivers, isAll: false, readAtMs };
-    const farther = await this.#read(region, cellsAround(short));
-    const known = new Set(read.drivers.map(({ driverId }) => driverId));
-    const all = [...read.drivers, ...farther.filter(({ driverId }) => !known.has(driverId))];
-    return { drivers: this.#unasked(region, all, readAtMs), isAll: false, readAtMs };
+    const farther = cellsAround(short);
+    if (farther === null) return this.all(region, rides);
+    await view.complete(farther);
+    const looked = [...new Set([...cells, ...farther])];
+    view.count(looked);
+    const seen = { isAll: false, readAtMs: view.readAtMs };
+    return { ...seen, fleet: short.length === 0 ? fleet : this.#free(region, view, looked) };
   }
 
   /** Drivers were read who are somebody else's by now: the next round looks for itself. */
   forget(region: Region): void {
-    this.#views.delete(region.number);
+    this.#wrong.add(region.number);
   }
 
   /** Whom a round may ask for: nobody else here has asked for them since they were read. They are its own until `asked`. */
@@ -114,31 +119,29 @@ export class Supply {
     return asked;
   }
 
-  #unasked<Driver extends DriverProfile>(region: Region, drivers: readonly Driver[], readAtMs: number): Driver[] {
+  /** The drivers of a view whom nobody here has asked for since. */
+  #free(region: Region, view: View, cells: readonly number[]): Fleet {
     const asked = this.#askedIn(region);
-    return drivers.filter(({ driverId }) => !(asked.get(driverId)! >= readAtMs));
+    return view.fleetOf(cells).only(({ driverId }) => !(asked.get(driverId)! >= view.readAtMs));
   }
 
-  async #now(region: Region, cells: readonly number[] | null): Promise<{ drivers: DriverProfile[]; readAtMs: number }> {
-    const readAtMs = this.#nowMs();
-    return { drivers: await this.#read(region, cells), readAtMs };
-  }
-
-  async #lately(region: Region, cells: readonly number[]): Promise<{ drivers: DriverProfile[]; readAtMs: number }> {
+  /** The latest, or one that begins with these cells, and is filled with what is likely to be asked for. */
+  async #viewWith(region: Region, cells: readonly number[]): Promise<View> {
     const nowMs = this.#nowMs();
-    let view = this.#views.get(region.number);
-    if (view === undefined || nowMs - view.readAtMs >= TRUSTED_MS) {
-      view = { readAtMs: nowMs, cells: new Map() };
-      this.#views.set(region.number, view);
+    const last = this.#views.get(region.number);
+    const ageMs = last === undefined ? Infinity : nowMs - last.readAtMs;
+    if (last !== undefined && ageMs < TRUSTED_MS && !this.#wrong.has(region.number)) {
+      await last.complete(cells);
+      return last;
     }
-    const { cells: known } = view;
-    const unknown = cells.filter((cell) => !known.has(cell));
-    if (unknown.length > 0) {
-      const read = Map.groupBy(await this.#read(region, unknown), ({ cell }) => cell);
-      for (const cell of unknown) known.set(cell, read.get(cell) ?? []);
-      this.#learn(region, [...known.values()].flat().length, known.size);
-    }
-    return { drivers: cells.flatMap((cell) => known.get(cell)!), readAtMs: view.readAtMs };
+    const view = new View(nowMs, (some) => this.#read(region, some));
+    this.#views.set(region.number, view);
+    this.#wrong.delete(region.number);
+    const own = view.complete(cells);
+    // Who needs one of these waits for it, and hears if it can't be read.
+    if (ageMs < 2 * TRUSTED_MS) view.complete(last!.busyCells(FILLED_MAX)).catch(() => {});
+    await own;
+    return view;
   }
 
   #read({ number, policy }: Region, cells: readonly number[] | null): Promise<transitions.SeenDriver[]> {
@@ -146,6 +149,9 @@ export class Supply {
   }
 
   #learn({ number }: Region, drivers: number, cells: number): void {
-    if (cells > 0) this.#densities.set(number, drivers / (cells * CELL_AREA_M2));
+    if (cells === 0) return;
+    const density = drivers / (cells * CELL_AREA_M2);
+    const known = this.#densities.get(number) ?? 0;
+    this.#densities.set(number, known === 0 ? density : known + (density - known) / LOOKS_REMEMBERED);
   }
 }

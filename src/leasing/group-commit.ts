@@ -45,6 +45,9 @@ export class TakenBackError extends Error {
   override name = 'TakenBackError';
 }
 
+/** One for all: each with a stack of its own took 4 % of a busy gateway. */
+const TAKEN_BACK = new TakenBackError('taken back before it was run');
+
 interface Waiter<Item, Answer> {
   readonly item: Item;
   readonly key: string | null;
@@ -108,7 +111,7 @@ export class GroupCommit<Item, Answer extends Refusable> {
     if (waiter === undefined || waiter.isFirm) return false;
     lane.byKey.delete(key);
     lane.queued.splice(lane.queued.indexOf(waiter), 1);
-    waiter.reject(new TakenBackError('taken back before it was run'));
+    waiter.reject(TAKEN_BACK);
     return true;
   }
 

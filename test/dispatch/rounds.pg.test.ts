@@ -1,6 +1,5 @@
 /** Match rounds with nothing around them: no queue, no sweeper, no gateway. */
 import { expect, test, vi } from 'vitest';
-import type { DriverProfile } from '../../domain/eligibility.ts';
 import { cellOf, offsetPoint, type Point } from '../../domain/geo.ts';
 import { matchings, type WaitingRide } from '../../domain/matching.ts';
 import { createRandom } from '../../domain/random.ts';
@@ -8,7 +7,7 @@ import { greatCircleTravelTime } from '../../domain/travel-time.ts';
 import { noFaults } from '../../src/dispatch/faults.ts';
 import { startMatcher } from '../../src/dispatch/matcher.ts';
 import { runRound } from '../../src/dispatch/round.ts';
-import { Supply } from '../../src/dispatch/supply.ts';
+import { type Seen, Supply } from '../../src/dispatch/supply.ts';
 import { createLeasing } from '../../src/leasing/leasing.ts';
 import { newId, newLeaseToken } from '../../src/leasing/ids.ts';
 import { leaseDrivers, recordPositions } from '../../src/leasing/transitions.ts';
@@ -151,15 +150,15 @@ test('a round that looks near first has the candidates of one that looks everywh
   let narrowed = 0;
   for (const ride of seeking) {
     const seen = await deps.supply.nearest(region, [ride], context);
-    if (seen.drivers.length < everybody.drivers.length) narrowed += 1;
-    expect(matchings.batch([ride], seen.drivers, context)).toEqual(matchings.batch([ride], everybody.drivers, context));
+    if (seen.fleet.drivers.length < everybody.fleet.drivers.length) narrowed += 1;
+    expect(matchings.batch([ride], seen.fleet, context)).toEqual(matchings.batch([ride], everybody.fleet, context));
   }
   expect(narrowed).toBeGreaterThan(10);
   // At the edge of the city there are fewer than expected.
   const outside = waitingRide('outside', offsetPoint(CENTER, 0, 9_000));
   const near = await deps.supply.nearest(region, [outside], context);
-  expect(matchings.batch([outside], near.drivers, context)).toEqual(
-    matchings.batch([outside], (await deps.supply.all(region, [outside])).drivers, context),
+  expect(matchings.batch([outside], near.fleet, context)).toEqual(
+    matchings.batch([outside], (await deps.supply.all(region, [outside])).fleet, context),
   );
 });
 
@@ -176,9 +175,8 @@ test('for a moment rounds know the drivers whom they read, except those they ask
   let nowMs = 0;
   const supply = new Supply(city.sql, () => nowMs);
   const ride = waitingRide('ride', CENTER);
-  const nearestOf = (drivers: readonly DriverProfile[]): string | undefined =>
-    matchings.nearest([ride], drivers, context)[0]?.driverId;
-  const nearest = async () => nearestOf((await supply.nearest(region, [ride], context)).drivers);
+  const nearestOf = ({ fleet }: Seen): string | undefined => matchings.nearest([ride], fleet, context)[0]?.driverId;
+  const nearest = async () => nearestOf(await supply.nearest(region, [ride], context));
   await supply.all(region, [ride]);
   expect(await nearest()).toBe('d0');
 
@@ -191,7 +189,7 @@ test('for a moment rounds know the drivers whom they read, except those they ask
   // whom nobody is near.
   expect(supply.take(region, pairs, nowMs)).toEqual([]);
   expect(await nearest()).toBe('d2');
-  expect(nearestOf((await supply.all(region, [ride])).drivers)).toBe('d1');
+  expect(nearestOf(await supply.all(region, [ride]))).toBe('d1');
   supply.asked(region, pairs);
   expect(await nearest()).toBe('d2');
   expect(supply.take(region, pairs, nowMs - 1)).toEqual([]);
@@ -206,6 +204,42 @@ test('for a moment rounds know the drivers whom they read, except those they ask
   const round = () => runRound({ ...deps, supply }, region);
   expect(await round()).toMatchObject({ looked: 2, offered: 0, nextInMs: 0 });
   expect(await round()).toMatchObject({ looked: 2, offered: 2 });
+});
+
+test('where others have looked within the moment a round reads nothing, at the edge of the city either, and the next moment begins with it', async () => {
+  await using city = await openCity(0, { searchRadiusM: 6_000, candidatesMax: 2 });
+  const around = Array.from({ length: 100 }, (_, i) => ({
+    driverId: `d${i}`,
+    position: offsetPoint(CENTER, i, 20 + 20 * i),
+  }));
+  await addDriversAt(city, around);
+  const { deps } = await rounds(city);
+  const region = (await deps.regions.byNumber(city.region))!;
+  const context = { travelTime: greatCircleTravelTime(region.policy), candidatesMax: 2 };
+  let nowMs = 0;
+  let reads = 0;
+  const sql = new Proxy(city.sql, {
+    apply: (target, self, args) => {
+      reads += 1;
+      return Reflect.apply(target as never, self, args) as unknown;
+    },
+  });
+  const supply = new Supply(sql, () => nowMs);
+  const readsOf = async (...places: Point[]): Promise<number> => {
+    const before = reads;
+    for (const [i, place] of places.entries()) await supply.nearest(region, [waitingRide(`ride-${i}`, place)], context);
+    return reads - before;
+  };
+  const edge = offsetPoint(CENTER, 0, 5_000);
+  await supply.all(region, [waitingRide('ride', CENTER)]);
+  expect(await readsOf(CENTER)).toBe(1);
+  // Near it, where nobody is, and farther.
+  expect(await readsOf(edge)).toBe(2);
+  expect(await readsOf(CENTER, edge, CENTER)).toBe(0);
+  nowMs += 250;
+  // Its own, and what the others looked at.
+  expect(await readsOf(CENTER)).toBe(2);
+  expect(await readsOf(edge, CENTER)).toBe(0);
 });
 
 test('a round waits for no herd of leases that end together: it frees some, and the next ones the others', async () => {

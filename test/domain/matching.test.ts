@@ -5,14 +5,21 @@ import { greatCircleM, offsetPoint, type Point } from '../../domain/geo.ts';
 import type { DriverProfile } from '../../domain/eligibility.ts';
 import {
   countServable,
-  matchings,
+  matchings as matchingsOfFleets,
   whyNobody,
   type MatchingContext,
   type Pairing,
   type WaitingRide,
 } from '../../domain/matching.ts';
+import { Fleet } from '../../domain/matching/fleet.ts';
 import { createRandom } from '../../domain/random.ts';
 import { greatCircleTravelTime } from '../../domain/travel-time.ts';
+
+const withFleetOf =
+  (name: 'nearest' | 'batch') =>
+  (rides: readonly WaitingRide[], drivers: readonly DriverProfile[], context: MatchingContext) =>
+    matchingsOfFleets[name](rides, Fleet.of(drivers), context);
+const matchings = { nearest: withFleetOf('nearest'), batch: withFleetOf('batch') };
 
 const travelTime = greatCircleTravelTime({ detourFactor: 1.35, speedMps: 6 });
 const timesSquare: Point = { lat: 40.758, lng: -73.9855 };
@@ -145,6 +152,20 @@ describe.each(['nearest', 'batch'] as const)('every pairing of %s', (name) => {
         expect({ rides, drivers }).toEqual(given);
         expect(matchings[name](rides.toReversed(), drivers.toReversed(), context)).toEqual(pairings);
       }),
+    );
+  });
+
+  test('with some of a fleet is as if the others weren’t in it, however often it is matched with', () => {
+    const busy = fc.uniqueArray(fc.nat(30), { maxLength: 30 }).map((ids) => new Set(ids.map((id) => `d${id}`)));
+    fc.assert(
+      fc.property(medium, busy, ({ rides, drivers, context }, some) => {
+        const isFree = ({ driverId }: DriverProfile): boolean => !some.has(driverId);
+        const fleet = Fleet.of(drivers);
+        const pairings = matchings[name](rides, drivers.filter(isFree), context);
+        expect(matchingsOfFleets[name](rides, fleet.only(isFree), context)).toEqual(pairings);
+        expect(matchingsOfFleets[name](rides, fleet, context)).toEqual(matchings[name](rides, drivers, context));
+      }),
+      { numRuns: 300 },
     );
   });
 });
