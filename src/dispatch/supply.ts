@@ -76,7 +76,7 @@ export class Supply {
     const cells = cellsAround(near);
     if (cells === null) return this.all(region, rides);
     const view = await this.#viewWith(region, cells);
-    this.#learn(region, view.driversIn(cells).length, cells.length);
+    this.#learn(region, view.countIn(cells), cells.length);
     const fleet = this.#free(region, view, cells);
     const have = haveCandidates(near, fleet, context);
     const short = rides.filter((ride) => ride.searchRadiusM > radiusM && !have.has(ride.rideId));

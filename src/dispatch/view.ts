@@ -46,9 +46,12 @@ export class View {
     }
   }
 
-  /** The drivers in these cells, all of them in it. */
-  driversIn(cells: readonly number[]): SeenDriver[] {
-    return cells.flatMap((cell) => this.#cells.get(cell)!);
+  /** The drivers in these cells, all of them in it. Who drove from one to another between two reads is in both. */
+  driversIn(cells: Iterable<number>): SeenDriver[] {
+    const drivers = [...cells].flatMap((cell) =>
+      this.#cells.get(cell)!.map((driver) => [driver.driverId, driver] as const),
+    );
+    return [...new Map(drivers).values()];
   }
 
   /**
@@ -57,7 +60,7 @@ export class View {
    */
   fleetOf(cells: readonly number[]): Fleet {
     if (this.#drivers >= 2 * Math.max(1, this.#fleet.cabs.length)) {
-      this.#fleet = Fleet.of([...this.#cells.values()].flat());
+      this.#fleet = Fleet.of(this.driversIn(this.#cells.keys()));
       this.#inFleet = new Set(this.#cells.keys());
     }
     const isIn = (cell: number): boolean => this.#inFleet.has(cell) || this.#count(cell) === 0;
@@ -78,6 +81,11 @@ export class View {
     busy.sort(([, a], [, b]) => b - a);
     let drivers = 0;
     return busy.map(([cell]) => cell).filter((cell) => (drivers += this.#count(cell)) <= driversMax);
+  }
+
+  /** Drivers in these cells, as far as they are in it. */
+  countIn(cells: readonly number[]): number {
+    return cells.reduce((sum, cell) => sum + this.#count(cell), 0);
   }
 
   #count(cell: number): number {

@@ -79,6 +79,14 @@ test('a fleet has everybody in its cells, whatever was read since one was made',
   }
 });
 
+test('a driver who drove from one cell to another between two reads is in a fleet once', async () => {
+  const [before, after] = [driver(1, 0), { ...driver(1, 0), cell: 2 }];
+  const view = new View(0, ([cell]) => Promise.resolve(cell === 1 ? [before] : [after]));
+  await view.complete([1]);
+  await view.complete([2]);
+  expect(idsIn(view, [1, 2])).toEqual(['d1-0']);
+});
+
 test('rounds that look at what is known find the same fleet', async () => {
   const view = await viewOf(5, 6, 7);
   expect(view.fleetOf([7]).cabs).toBe(view.fleetOf([5, 6]).cabs);
