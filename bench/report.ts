@@ -229,7 +229,7 @@ ${table(
   ]),
 )}
 
-The second process pays where it takes a role over. Two with all roles carry little more than one: their sets are half as large, and both
+The second process pays where it takes a role over. Two with all roles cost the database half as much again: their sets are half as large, and both
 look at the same rides. With the database and the load generator on the same cores there are none left for four.`;
 
 const idleSection = ({ drivers, seconds, alone, silent, positions, positionIntervalMs }: IdleFigures): string => {
