@@ -8,7 +8,7 @@ const LEAF = 8;
 const SAFETY_M = 0.001;
 
 /**
- * Where the drivers are: a k-d tree (halves.ts) of points on the unit sphere, built anew for every round. Cities are
+ * Where the drivers are: a k-d tree (halves.ts) of points on the unit sphere. Cities are
  * dense in one place and empty in the next; a tree has as many drivers in each of its boxes everywhere. (A uniform grid
  * was as fast on the streets of Manhattan, and longer.)
  *

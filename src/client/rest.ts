@@ -127,11 +127,17 @@ export class Rest {
   }
 
   async #exchange(url: URL, { method, body, signal: given }: Call, headers: Record<string, string>, timeoutMs: number) {
-    const { agent } = this.#connections;
-    const to = { origin: url.origin, path: `${url.pathname}${url.search}`, method, headers };
+    const { agent, closing } = this.#connections;
+    const to = {
+      origin: url.origin,
+      path: `${url.pathname}${url.search}`,
+      method,
+      headers,
+      body: body === undefined ? null : JSON.stringify(body),
+    };
     try {
       return await within(timeoutMs, given, async (signal) => {
-        const answer = await agent.request({ ...to, body: body === undefined ? null : JSON.stringify(body), signal });
+        const answer = await agent.request({ ...to, signal });
         const retryAfterS = Number(answer.headers['retry-after'] ?? Number.NaN);
         return {
           status: answer.statusCode,
@@ -141,7 +147,8 @@ export class Rest {
       });
     } catch (error) {
       if (error instanceof errors.InvalidArgumentError) throw error;
-      throw new Unreachable(`${method} ${url.href}: ${(error as Error).message}`, { cause: error });
+      const why = closing.aborted ? 'the connections are closed' : (error as Error).message;
+      throw new Unreachable(`${method} ${url.href}: ${why}`, { cause: error });
     }
   }
 }

@@ -139,7 +139,8 @@ async function findPairings(
     const hidden = await transitions.driversNear(sql, region.number, 'leased', cells, positionStaleMs);
     metrics.hiddenSupply.inc(countServable(starving, hidden, context));
   }
-  return { pairings, readAtMs: seen.readAtMs, nobody: whyNobody(without, seen.fleet.drivers, context) };
+  const nobody: Found = without.length === 0 ? new Map() : whyNobody(without, seen.fleet.drivers, context);
+  return { pairings, readAtMs: seen.readAtMs, nobody };
 }
 
 /** Leases what was paired, under the terms of each ride: how many offers each got. Contested: somebody else was quicker. */

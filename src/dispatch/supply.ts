@@ -24,7 +24,7 @@ const TRUSTED_MS = 250;
 /** Whom the next view is filled with before a round asks for them: drivers of cells that several rounds of the last one looked at. */
 const FILLED_MAX = 2_000;
 /** The density is the mean of about so many looks. */
-const LOOKS_REMEMBERED = 10;
+const LOOKS_REMEMBERED = 4;
 /** No read takes longer that anybody waits for. */
 const ASKED_MS = 10_000;
 

@@ -97,4 +97,19 @@ test('busy are the cells that several rounds looked at, those of most rounds fir
   for (const cells of [[1, 2, 3], [2, 3, 4], [3]]) view.count(cells);
   expect(view.busyCells(100)).toEqual([3, 2]);
   expect(view.busyCells(4)).toEqual([3]);
+  // One that is too full keeps out no other.
+  expect(view.busyCells(2)).toEqual([2]);
+});
+
+test('of cells where nobody is some are busy, however many were looked at', async () => {
+  const view = new View(0, () => Promise.resolve([]));
+  const cells = Array.from({ length: 5_000 }, (_, cell) => cell);
+  await view.complete(cells);
+  view.count(cells);
+  expect(view.busyCells(100)).toHaveLength(1_000);
+});
+
+test('a round shares no fleet of more drivers than it would put in order as fast itself', async () => {
+  const view = await viewOf(10, 5_000);
+  expect(view.fleetOf([10]).cabs).toHaveLength(10);
 });
