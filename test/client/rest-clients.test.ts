@@ -82,7 +82,7 @@ describe('a refusal', () => {
   });
 });
 
-it('that can’t be sent isn’t tried again', async () => {
+it('a request that can’t be sent isn’t tried again', async () => {
   await using server = await RestServer.listen();
   using rider = riderOf(server.url);
   await expect(rider.request(wish, 'a key\n')).rejects.not.toBeInstanceOf(Unreachable);

@@ -3,10 +3,10 @@ import { expect, test, vi } from 'vitest';
 import { cellOf, offsetPoint, type Point } from '../../domain/geo.ts';
 import { matchings, type WaitingRide } from '../../domain/matching.ts';
 import { createRandom } from '../../domain/random.ts';
-import { greatCircleTravelTime } from '../../domain/travel-time.ts';
 import { noFaults } from '../../src/dispatch/faults.ts';
 import { startMatcher } from '../../src/dispatch/matcher.ts';
 import { runRound } from '../../src/dispatch/round.ts';
+import { contextOf } from '../../src/dispatch/seeking.ts';
 import { type Seen, Supply } from '../../src/dispatch/supply.ts';
 import { createLeasing } from '../../src/leasing/leasing.ts';
 import { newId, newLeaseToken } from '../../src/leasing/ids.ts';
@@ -50,6 +50,18 @@ async function addDriversAt(city: City, drivers: readonly { driverId: string; po
     position: { ...position, cell: cellOf(position) },
   }));
   await recordPositions(city.sql, city.region, reports);
+}
+
+/** What rounds look with in a city of 100 drivers, each so much farther from the centre, in another direction. */
+async function spiral(city: City, stepM: number) {
+  const drivers = Array.from({ length: 100 }, (_, i) => ({
+    driverId: `d${i}`,
+    position: offsetPoint(CENTER, i, 20 + stepM * i),
+  }));
+  await addDriversAt(city, drivers);
+  const { deps } = await rounds(city);
+  const region = (await deps.regions.byNumber(city.region))!;
+  return { deps, region, context: contextOf(region) };
 }
 
 const statuses = async (city: City): Promise<unknown[]> =>
@@ -144,7 +156,7 @@ test('a round that looks near first has the candidates of one that looks everywh
   await addDriversAt(city, scattered);
   const { deps } = await rounds(city);
   const region = (await deps.regions.byNumber(city.region))!;
-  const context = { travelTime: greatCircleTravelTime(region.policy), candidatesMax: 20 };
+  const context = contextOf(region);
   const seeking = Array.from({ length: 30 }, (_, i) => waitingRide(`ride-${i}`, offsetPoint(CENTER, i, 100 * i)));
   const everybody = await deps.supply.all(region, seeking);
   let narrowed = 0;
@@ -164,14 +176,7 @@ test('a round that looks near first has the candidates of one that looks everywh
 
 test('for a moment rounds know the drivers whom they read, except those they asked, until one of them turns out to be gone', async () => {
   await using city = await openCity(0, { searchRadiusM: 6_000, candidatesMax: 2 });
-  const around = Array.from({ length: 100 }, (_, i) => ({
-    driverId: `d${i}`,
-    position: offsetPoint(CENTER, i, 20 + 50 * i),
-  }));
-  await addDriversAt(city, around);
-  const { deps } = await rounds(city);
-  const region = (await deps.regions.byNumber(city.region))!;
-  const context = { travelTime: greatCircleTravelTime(region.policy), candidatesMax: 2 };
+  const { deps, region, context } = await spiral(city, 50);
   let nowMs = 0;
   const supply = new Supply(city.sql, () => nowMs);
   const ride = waitingRide('ride', CENTER);
@@ -208,14 +213,7 @@ test('for a moment rounds know the drivers whom they read, except those they ask
 
 test('where others have looked within the moment a round reads nothing, at the edge of the city either, and the next moment begins with it', async () => {
   await using city = await openCity(0, { searchRadiusM: 6_000, candidatesMax: 2 });
-  const around = Array.from({ length: 100 }, (_, i) => ({
-    driverId: `d${i}`,
-    position: offsetPoint(CENTER, i, 20 + 20 * i),
-  }));
-  await addDriversAt(city, around);
-  const { deps } = await rounds(city);
-  const region = (await deps.regions.byNumber(city.region))!;
-  const context = { travelTime: greatCircleTravelTime(region.policy), candidatesMax: 2 };
+  const { region, context } = await spiral(city, 20);
   let nowMs = 0;
   let reads = 0;
   const sql = new Proxy(city.sql, {
