@@ -312,6 +312,14 @@ const corruptions: readonly Corruption[] = [
     finds: ['I4c', 'I4b'],
   },
   {
+    what: 'an offer was made that no event knows of',
+    plant: ({ offer }) => `
+      insert into offers select region, '${newId(1)}', ride_id, driver_id, fence, status, token_hash, proof, granted_at, received_at,
+        expires_at, lifetime_ends_at, ended_at, end_reason, due_at, decision_ttl_ms, pickup_eta_s, search_try, policy_version, version
+        from offers where ${offer('declined')}`,
+    finds: ['I4c', 'I2a', 'I2b'],
+  },
+  {
     what: 'an offer belongs to another ride than its events',
     plant: ({ offer, assignment, rideId }) => `
       update offers set ride_id = ${rideId('early')} where ${offer('completed')};

@@ -4,7 +4,7 @@
  * a database in use gives no false alarm.
  */
 import type { CheckId } from './catalog.ts';
-import { paramsOf, type Params, type Range, type Reader } from './reader.ts';
+import type { Params, Reader } from './reader.ts';
 
 const EXAMPLES_MAX = 5;
 
@@ -69,7 +69,8 @@ export class Tally<Id extends string = CheckId> {
   }
 }
 
-interface SourceRow {
+/** What was counted of a source. */
+export interface SourceRow {
   readonly nth: number;
   readonly checked: number[];
   readonly violations: number[];
@@ -77,16 +78,21 @@ interface SourceRow {
   readonly facts: Record<string, number | null>;
 }
 
-/** Runs the checks of all sources over one range. `ctes` is what they share; $1, $2, $3 are the range. */
+/** Runs the checks of all sources over what the parameters name. `ctes` is what they share. */
 export async function runChecks(
   reader: Reader,
   tally: Tally,
   { ctes, sources }: { ctes?: string; sources: readonly Source[] },
-  range: Range,
-  moreParams: Params = [],
+  params: Params,
 ): Promise<void> {
-  const statement = `${ctes === undefined ? '' : `with ${ctes}`} ${sources.map(countingSql).join('\nunion all\n')}`;
-  const rows = await reader.ask<SourceRow>(statement, [...paramsOf(range), ...moreParams]);
+  const statement = `${ctes === undefined ? '' : `with ${ctes}`} ${countsSql(sources)}`;
+  addCounts(tally, sources, await reader.ask<SourceRow>(statement, params));
+}
+
+/** The `SourceRow`s of all sources. */
+export const countsSql = (sources: readonly Source[]): string => sources.map(countingSql).join('\nunion all\n');
+
+export function addCounts(tally: Tally, sources: readonly Source[], rows: readonly SourceRow[]): void {
   for (const row of rows) {
     const { checks } = sources[row.nth]!;
     checks.forEach(({ id }, i) => tally.count(id, row.checked[i]!, row.violations[i]!, row.examples[i] ?? []));

@@ -5,7 +5,7 @@
  */
 import { runChecks, type Source, type Tally } from './checks.ts';
 import { isSameMoment, renewedEnd, ruleCte } from './offers.ts';
-import { inRange, lookUp, type Range, type Reader } from './reader.ts';
+import { inRange, lookUp, paramsOf, type Range, type Reader } from './reader.ts';
 import { GRACE } from './signs-of-life.ts';
 
 const isTrip = `r.status in ('assigned', 'driver_arrived', 'in_progress')`;
@@ -108,6 +108,7 @@ const liveAssignments: Source = {
 };
 
 export const checkDrivers = (reader: Reader, tally: Tally, range: Range, lastSignAt: string): Promise<void> =>
-  runChecks(reader, tally, { ctes: ruleCte, sources: [drivers, holders, pendingOffers, liveAssignments] }, range, [
+  runChecks(reader, tally, { ctes: ruleCte, sources: [drivers, holders, pendingOffers, liveAssignments] }, [
+    ...paramsOf(range),
     lastSignAt,
   ]);

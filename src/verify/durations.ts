@@ -1,6 +1,4 @@
 /** How long leases were held, and how late they were freed: percentiles over a history read in steps. */
-import { inRange, paramsOf, type Range, type Reader } from './reader.ts';
-
 /** Buckets per factor of e: a percentile is exact to 2 %. */
 const BUCKETS = 50;
 const SHORTEST_MS = 0.01;
@@ -32,19 +30,19 @@ export interface LeaseDurations {
   readonly sweeperLag: Durations;
 }
 
-const durationsSql = `
-select kind, floor(ln(greatest(date_part('epoch', span) * 1000, ${SHORTEST_MS})) * ${BUCKETS})::int as bucket,
-  count(*)::float8 as count
-from offers cross join lateral (values
-  ('hold', ended_at - granted_at),
-  ('sweeperLag', case when status in ('expired', 'undeliverable') then ended_at - expires_at end)) d(kind, span)
-where ${inRange('id', 'uuid')} and span is not null
-group by 1, 2`;
-
-export async function readDurations(reader: Reader, durations: LeaseDurations, range: Range): Promise<void> {
-  const rows = await reader.ask<{ kind: keyof LeaseDurations; bucket: number; count: number }>(
-    durationsSql,
-    paramsOf(range),
-  );
-  for (const { kind, bucket, count } of rows) durations[kind].add(bucket, count);
+export interface DurationCount {
+  readonly kind: keyof LeaseDurations;
+  readonly bucket: number;
+  readonly count: number;
 }
+
+const bucketOf = (span: string): string =>
+  `floor(ln(greatest(date_part('epoch', ${span}) * 1000, ${SHORTEST_MS})) * ${BUCKETS})::int`;
+
+/** The `DurationCount`s of a CTE `held` with `granted_at`, `expires_at`, `ended_at` and `status`. */
+export const durationsSql = `
+select 'hold' as kind, ${bucketOf('ended_at - granted_at')} as bucket, count(*) as count
+from held where ended_at is not null group by bucket
+union all
+select 'sweeperLag', ${bucketOf('ended_at - expires_at')} as bucket, count(*)
+from held where status in ('expired', 'undeliverable') group by bucket`;

@@ -1,6 +1,6 @@
 /** Whether what a repeated request would be answered with is there. */
 import { runChecks, type Source, type Tally } from './checks.ts';
-import { inRange, lookUp, type Range, type Reader } from './reader.ts';
+import { inRange, lookUp, paramsOf, type Range, type Reader } from './reader.ts';
 
 const keys: Source = {
   name: `format('key %s of %s on %s', k.key, k.subject, k.route)`,
@@ -18,4 +18,4 @@ const keys: Source = {
 };
 
 export const checkKeys = (reader: Reader, tally: Tally, range: Range): Promise<void> =>
-  runChecks(reader, tally, { sources: [keys] }, range);
+  runChecks(reader, tally, { sources: [keys] }, paramsOf(range));

@@ -121,11 +121,16 @@ export interface Range {
   readonly upTo: string | null;
 }
 
+export const wholeOf = (region: number): Range => ({ region, after: null, upTo: null });
+
 export const paramsOf = ({ region, after, upTo }: Range): Params => [region, after, upTo];
 
 /** The condition for rows in the range that a statement gets as $1, $2 and $3. */
 export const inRange = (key: string, type: 'uuid' | 'text'): string =>
   `region = $1::int2 and ($2::${type} is null or ${key} > $2::${type}) and ($3::${type} is null or ${key} <= $3::${type})`;
+
+/** The condition for rows of the keys that a statement gets as $2, in the region that it gets as $1. */
+export const isAmong = (key: string): string => `region = $1::int2 and ${key} = any($2::uuid[])`;
 
 /**
  * Joins the rows of a table that a row before it names by their key, as `alias`: one look into an index for each row,
@@ -136,7 +141,8 @@ export const lookUp = (table: string, alias: string, condition: string): string 
 
 export interface Walk {
   readonly reader: Reader;
-  readonly region: number;
+  /** All of a region, or a part. */
+  readonly over: Range;
   readonly table: string;
   /** The column after the region in the table's primary key. */
   readonly key: string;
@@ -147,16 +153,15 @@ export interface Walk {
 }
 
 /**
- * Walks along a region's keys in ranges that together hold every key there can be, sized by how long the last ones
- * took. The last range is open, so that it also holds what was written meanwhile.
+ * Walks along keys in ranges that together hold every key there can be, sized by how long the last ones took. The last
+ * range ends where the walk does, so that it also holds what was written meanwhile.
  */
 export async function walk(
-  { reader, region, table, key, type, stepRowsMax, connections }: Walk,
+  { reader, over: { region, after: from, upTo }, table, key, type, stepRowsMax, connections }: Walk,
   step: (range: Range) => Promise<void>,
 ): Promise<void> {
   const find = `select ${key}::text as found from ${table}
-    where region = $1::int2 and ($2::${type} is null or ${key} > $2::${type})
-    order by ${key} offset $3::int limit 1`;
+    where ${inRange(key, type)} order by ${key} offset $4::int limit 1`;
   let rows = Math.min(FIRST_STEP_ROWS, stepRowsMax);
   const take = async (range: Range): Promise<void> => {
     const startedAtMs = performance.now();
@@ -166,15 +171,17 @@ export async function walk(
     else if (tookMs > 4 * STEP_TARGET_MS) rows = Math.max(Math.floor(rows / 2), 1);
   };
   const underWay = new Set<Promise<void>>();
-  let after: string | null = null;
+  let after = from;
   try {
-    do {
-      const [end]: { found: string }[] = await reader.ask<{ found: string }>(find, [region, after, rows - 1]);
-      const taken = take({ region, after, upTo: end?.found ?? null }).finally(() => underWay.delete(taken));
+    for (let isOver = false; !isOver;) {
+      const [end] = await reader.ask<{ found: string }>(find, [region, after, upTo, rows - 1]);
+      isOver = end === undefined;
+      const range: Range = { region, after, upTo: end?.found ?? upTo };
+      const taken = take(range).finally(() => underWay.delete(taken));
       underWay.add(taken);
       if (underWay.size >= connections) await Promise.race(underWay);
-      after = end?.found ?? null;
-    } while (after !== null);
+      after = range.upTo;
+    }
     await Promise.all(underWay);
   } finally {
     await Promise.allSettled(underWay);

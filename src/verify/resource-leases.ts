@@ -1,6 +1,6 @@
 /** Invariant 8: the terms of resource leases. They belong to no region. */
 import { runChecks, type Source, type Tally } from './checks.ts';
-import { inRange, type Range, type Reader } from './reader.ts';
+import { inRange, paramsOf, type Range, type Reader } from './reader.ts';
 import { follow } from './terms.ts';
 
 const within = inRange('resource', 'text').replace('region = $1::int2', '$1::int2 = 0');
@@ -58,4 +58,4 @@ const resources: Source = {
 };
 
 export const checkResourceLeases = (reader: Reader, tally: Tally, range: Range): Promise<void> =>
-  runChecks(reader, tally, { sources: [resources, terms] }, range);
+  runChecks(reader, tally, { sources: [resources, terms] }, paramsOf(range));

@@ -1,15 +1,15 @@
 /**
- * What a ride's record, its events and its offers say of each other: the rides and events of one range of ride ids.
- * Offers have no index by ride, so they are reached through the events that name them; that no offer lacks its
- * event is checked from the offers' side (I4c).
+ * What a ride's record, its events and its offers say of each other: the rides and events of some ride ids. Offers have no
+ * index by ride, so they are reached through the events that name them.
  *
  * A story is written in letters, one for each event, so that a legal order is a regular expression. Capitals are
  * turns: events that leave the ride in another status.
  */
-import { runChecks, type Source, type Tally } from './checks.ts';
-import { ruleCte } from './offers.ts';
-import { inRange, lookUp, type Range, type Reader } from './reader.ts';
-import { GRACE } from './signs-of-life.ts';
+import type { Source, Tally } from './checks.ts';
+import { eachAssignment, heldCte, ruleCte, termColumns, terms } from './offers.ts';
+import { isAmong, lookUp, type Reader } from './reader.ts';
+import { GRACE, type SignsOfLife } from './signs-of-life.ts';
+import { checkAndAddUp, type Sums } from './sums.ts';
 
 const letters = {
   ride_requested: 'R',
@@ -105,8 +105,8 @@ const IS_HELD_BARE = `(position('k' in s.letters) = 0 or (
   from string_to_table(regexp_replace(s.letters, 'k[^k]*$', ''), 'k') between))`;
 
 /**
- * told: the events. story: all of a ride's. deed: all about one offer. matter: deeds with the offers and assignments they are
- * about. An event's number is its place in the story, unless the numbers are wrong, and that is found (I7a).
+ * told: the events. story: all of a ride's. deed: all about one offer. about: the offers and assignments that deeds are about.
+ * term: those of them that are of the ride that tells of them. matter: deeds with what they are about. An event's number is its place in the story, unless the numbers are wrong, and that is found (I7a).
  */
 const ctes = `
 ride as materialized (
@@ -116,11 +116,11 @@ ride as materialized (
     queue_at, live_offers, offers_made, assigned_driver_id,
     assigned_offer_id, ended_at, cancel_source, cancel_reason, cancel_phase, event_seq, updated_at,
     count(*) over (partition by id) as copies
-  from rides where ${inRange('id', 'uuid')}),
+  from rides where ${isAmong('id')}),
 told as materialized (
   select *, ascii(letter) < 97 as is_turn, ${isEnd} as is_end, ${isTripEnd} as is_trip_end
   from (select ride_id, seq, type, at, driver_id, offer_id, fence, reason, coalesce(${cases('type', letters)}, '?') as letter
-    from ride_events where ${inRange('ride_id', 'uuid')} order by ride_id, seq offset 0) lettered
+    from ride_events where ${isAmong('ride_id')} order by ride_id, seq offset 0) lettered
   order by ride_id, seq),
 story as materialized (
   select ride_id, count(*) as events, string_agg(letter, '' order by seq) as letters,
@@ -143,28 +143,34 @@ deed as materialized (
     min(at) filter (where is_end) as end_at, min(reason) filter (where is_end) as end_reason,
     min(type) filter (where is_trip_end) as trip_end_type, min(at) filter (where is_trip_end) as trip_end_at
   from told where offer_id is not null group by ride_id, offer_id),
+about as materialized (
+  select ${termColumns}, e.ride_id as told_of, e.offer_id as told_as, e.made_at is not null as is_told
+  from deed e ${lookUp('offers', 'o', 'id = e.offer_id')}
+  left join lateral (select ${eachAssignment} from assignments where region = $1::int2 and offer_id = e.offer_id
+    window w as () offset 0) a on true),
+term as (select * from about where ride_id = told_of),
 matter as materialized (
   select e.*, left(s.letters, e.made_seq::int) as story_made, left(s.letters, e.accepted_seq::int) as story_accepted,
     left(s.letters, e.end_seq::int) as story_ended, substr(s.letters, e.end_seq::int) as story_since_end,
-    o.id, o.ride_id as offer_ride_id, o.driver_id as offer_driver_id, o.fence as offer_fence, o.status,
-    o.proof, o.granted_at, o.received_at as offer_received_at, o.ended_at, o.end_reason as offer_end_reason,
-    o.policy_version, o.search_try, a.offer_id as assigned_offer_id, a.assigned_at, a.ended_at as assignment_ended_at,
-    a.ended_as as assignment_ended_as,
-    lag(a.offer_id) over w as assigned_offer_before, lag(a.ended_at) over w as assignment_ended_before
+    t.id, t.ride_id as offer_ride_id, t.driver_id as offer_driver_id, t.fence as offer_fence, t.status,
+    t.proof, t.granted_at, t.received_at as offer_received_at, t.ended_at, t.end_reason as offer_end_reason,
+    t.policy_version, t.search_try, t.assigned_id as assigned_offer_id, t.assigned_at, t.assignment_ended_at,
+    t.ended_as as assignment_ended_as,
+    lag(t.assigned_id) over w as assigned_offer_before, lag(t.assignment_ended_at) over w as assignment_ended_before
   from deed e join story s on s.ride_id = e.ride_id
-  ${lookUp('offers', 'o', 'id = e.offer_id')}
-  ${lookUp('assignments', 'a', 'offer_id = e.offer_id')}
-  window w as (partition by e.ride_id, a.offer_id is null order by a.assigned_at, a.offer_id)),
+  join about t on t.told_of = e.ride_id and t.told_as = e.offer_id
+  window w as (partition by e.ride_id, t.assigned_id is null order by t.assigned_at, t.assigned_id)),
+${heldCte},
 ${ruleCte}`;
 
-const rides: Source = {
+export const rides: Source = {
   name: `format('ride %s (%s)', coalesce(r.id, s.ride_id), coalesce(r.status, 'absent'))`,
   from: `ride r full join story s on s.ride_id = r.id
     ${lookUp('ride_events', 'turn', 'ride_id = s.ride_id and seq = s.turn_seq')}
     left join (select ride_id, count(*) as pending from offers
-      where ${inRange('ride_id', 'uuid')} and due_at is not null group by ride_id) o on o.ride_id = coalesce(r.id, s.ride_id)
+      where ${isAmong('ride_id')} and due_at is not null group by ride_id) o on o.ride_id = coalesce(r.id, s.ride_id)
     left join (select ride_id, count(*) as live, min(offer_id::text) as offer_id, min(driver_id) as driver_id
-      from assignments where ${inRange('ride_id', 'uuid')} and ended_at is null group by ride_id) a
+      from assignments where ${isAmong('ride_id')} and ended_at is null group by ride_id) a
       on a.ride_id = coalesce(r.id, s.ride_id)
     left join rule p on p.version = r.policy_version`,
   checks: [
@@ -194,8 +200,8 @@ const rides: Source = {
     {
       id: 'I6a',
       of: `r.status = 'searching'`,
-      holds: `greatest(r.patience_until, r.rescue_until, $4::text::timestamptz) + coalesce(p.lifetime + p.retry_max + p.recovery, '0 s')
-        + '${GRACE}' >= $5::text::timestamptz`,
+      holds: `greatest(r.patience_until, r.rescue_until, $3::text::timestamptz) + coalesce(p.lifetime + p.retry_max + p.recovery, '0 s')
+        + '${GRACE}' >= $4::text::timestamptz`,
       shows: `format('patience ended %s', r.patience_until)`,
     },
     {
@@ -268,7 +274,7 @@ const rides: Source = {
   },
 };
 
-const matters: Source = {
+export const matters: Source = {
   name: `format('offer %s (%s, ride %s, driver %s, fence %s)', m.offer_id, coalesce(m.status, 'absent'), m.ride_id, m.driver_id, m.fence)`,
   from: `matter m left join rule p on p.version = m.policy_version
     left join ride r on r.id = m.ride_id`,
@@ -343,10 +349,17 @@ const matters: Source = {
   ],
 };
 
-/** `positionsSince` and `lastSignAt` are times of the database, as text. */
+/** Checks these rides of a region, and the offers that their events name, in detail. */
 export const checkRides = (
   reader: Reader,
   tally: Tally,
-  range: Range,
-  { positionsSince, lastSignAt }: { positionsSince: string; lastSignAt: string },
-): Promise<void> => runChecks(reader, tally, { ctes, sources: [rides, matters] }, range, [positionsSince, lastSignAt]);
+  sums: Sums,
+  rideIds: readonly string[],
+  { positionsSince, lastSignAt }: SignsOfLife,
+): Promise<void> =>
+  checkAndAddUp(reader, tally, sums, { ctes, sources: [rides, matters, terms] }, [
+    sums.slices.region,
+    rideIds,
+    positionsSince,
+    lastSignAt,
+  ]);

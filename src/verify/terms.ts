@@ -2,14 +2,14 @@
  * Every driver's terms as one chain, in the order of their fences: no gap, no repeat, no overlap in time.
  *
  * Offers have no index by driver, and sorting all of them by driver in one statement would hold one snapshot for as
- * long as the history is large. So the offers are read once, in ranges of their ids. Within a range the database
+ * long as the history is large. So the offers are read once, some at a time, as their rides are. Of these the database
  * sorts by driver and fence and folds each stretch of terms that follow each other without fault into one `Run`;
  * here the runs of a driver are joined in the same way. A healthy driver ends with one run from fence 1, and the
  * memory needed is that of the drivers, not of the offers. Ids are made by many clocks and needn't be in the order
  * of the fences: runs may arrive in any order.
  *
- * The ranges are snapshots of different moments, while the service goes on. Yet nothing is judged that may have
- * changed in between, because each driver's fence is read first, before any range: what was granted up to that
+ * They are snapshots of different moments, while the service goes on. Yet nothing is judged that may have
+ * changed in between, because each driver's fence is read first, before any offer: what was granted up to that
  * fence was committed before every later snapshot, and each of those terms but the last had ended. So up to that
  * fence the chain must be complete, and a term that has a successor must have an end. Terms granted later are
  * joined where possible, and for the rest left to the next run; a fence read last bounds them from above.
@@ -30,7 +30,7 @@ export interface Run {
   readonly terms: number;
 }
 
-const micros = (time: string): string => `(extract(epoch from ${time}) * 1000000)::float8`;
+const micros = (time: string): string => `round(date_part('epoch', ${time}) * 1000000)`;
 
 /** Of fences: the next of the same epoch, or the first of a later one, which began when the database was promoted or restored. */
 export const follow = (fence: string, next: string): string =>
@@ -42,30 +42,22 @@ const EPOCH = 2 ** 32;
 const comesNext = (fence: number, next: number): boolean =>
   next === fence + 1 || (next % EPOCH === 1 && Math.floor(next / EPOCH) > Math.floor(fence / EPOCH));
 
-/** An acceptance whose assignment is missing holds nobody; that it is missing is found elsewhere (I3a). */
-const runsSql = `
-with term as (
-  select o.driver_id, o.fence, o.id, o.granted_at, o.ended_at,
-    case when a.offer_id is null then o.ended_at else a.ended_at end as free_at
-  from (select * from offers where ${inRange('id', 'uuid')}) o
-  left join (
-    select offer_id, case when count(ended_at) = count(*) then max(ended_at) end as ended_at
-    from assignments where ${inRange('offer_id', 'uuid')} group by offer_id) a on a.offer_id = o.id),
+/** A CTE `run`, of a CTE `held` with `id`, `driver_id`, `fence`, `granted_at`, `ended_at` and `free_at`. */
+export const runCtes = `
 marked as (
   select *, (${follow('lag(fence) over w', 'fence')} and lag(free_at) over w <= granted_at
     and lag(ended_at) over w <= granted_at) is not true as is_start
-  from term window w as (partition by driver_id order by fence, id)),
+  from held window w as (partition by driver_id order by fence, id)),
 numbered as (
   select *, count(*) filter (where is_start) over (partition by driver_id order by fence, id rows unbounded preceding) as run
-  from marked)
-select driver_id as "driverId", min(fence)::float8 as "firstFence", max(fence)::float8 as "lastFence",
-  ${micros('min(granted_at)')} as "firstGrantedAt",
-  case when count(ended_at) = count(*) then ${micros('max(ended_at)')} end as "lastEndedAt",
-  case when count(free_at) = count(*) then ${micros('max(free_at)')} end as "lastFreeAt",
-  count(*)::float8 as terms
-from numbered group by driver_id, run`;
-
-export const readRuns = (reader: Reader, range: Range): Promise<Run[]> => reader.ask<Run>(runsSql, paramsOf(range));
+  from marked),
+run as (
+  select driver_id as "driverId", min(fence) as "firstFence", max(fence) as "lastFence",
+    ${micros('min(granted_at)')} as "firstGrantedAt",
+    case when count(ended_at) = count(*) then ${micros('max(ended_at)')} end as "lastEndedAt",
+    case when count(free_at) = count(*) then ${micros('max(free_at)')} end as "lastFreeAt",
+    count(*) as terms
+  from numbered group by driver_id, run)`;
 
 export interface Break {
   readonly check: 'I1c' | 'I2a' | 'I2b' | 'I2c';

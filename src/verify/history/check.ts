@@ -8,7 +8,7 @@
  */
 import { historyCheckIds, historyCheckTitles, type HistoryCheckId } from '../catalog.ts';
 import { Tally } from '../checks.ts';
-import { inRange, openReader, paramsOf, VerifyError, walk, type Range, type Reader } from '../reader.ts';
+import { inRange, openReader, paramsOf, VerifyError, walk, wholeOf, type Range, type Reader } from '../reader.ts';
 import { resultsOf, type CheckResult } from '../verify.ts';
 import { DatabaseClock, type Interval } from './clock.ts';
 import { checkKeys } from './keys.ts';
@@ -86,7 +86,7 @@ const eachRange =
   (reader: Reader, region: number, stepRowsMax: number) =>
   (table: keyof typeof keys, step: (range: Range) => Promise<void>): Promise<void> => {
     const [key, type] = keys[table];
-    return walk({ reader, region, table, key, type, stepRowsMax, connections: CONNECTIONS }, step);
+    return walk({ reader, over: wholeOf(region), table, key, type, stepRowsMax, connections: CONNECTIONS }, step);
   };
 
 const isClockFault = ({ name }: { name: string }): boolean => name.includes('clock');
