@@ -6,7 +6,7 @@ import type { SeenDriver } from '../leasing/transitions.ts';
 const BUSY_ROUNDS = 2;
 /** Most cells of one read that nobody waits for; 4,096 without anybody in them took up to 20 ms. */
 const BUSY_MAX = 1_000;
-/** A round pays a little for every driver of a fleet that it shares: `batch` of one ride 1 ms with 10,000 of them. */
+/** Everybody waits while a shared fleet is made: 3 ms for 4,000 drivers, 9 for 10,000. */
 const SHARED_MAX = 4_000;
 
 export type ReadCells = (cells: readonly number[]) => Promise<readonly SeenDriver[]>;
