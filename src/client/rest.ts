@@ -43,7 +43,8 @@ export class Connections {
   constructor({ maxPerHost = 64 }: { maxPerHost?: number } = {}) {
     this.agent = new Agent({
       connections: maxPerHost,
-      connect: { timeout: ATTEMPT_MS },
+      // A connection that is just being made would otherwise keep the process alive until it is, or isn't.
+      connect: { timeout: ATTEMPT_MS, signal: this.closing },
       // Over TLS a server may offer HTTP/2; 1.1 is what the service speaks and the faults are tried with.
       allowH2: false,
       maxResponseSize: ANSWER_MAX_BYTES,

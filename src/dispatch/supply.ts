@@ -41,8 +41,6 @@ export class Supply {
   /** Available drivers of a region for each square metre, as seen last. */
   readonly #densities = new Map<number, number>();
   readonly #views = new Map<number, View>();
-  /** Regions in whose view a driver is somebody else's. */
-  readonly #wrong = new Set<number>();
   /**
    * Drivers whom a round here asked for lately, and when it had its answer, Infinity while it waits for that: what was
    * read before says nothing of them.
@@ -91,7 +89,7 @@ export class Supply {
 
   /** Drivers were read who are somebody else's by now: the next round looks for itself. */
   forget(region: Region): void {
-    this.#wrong.add(region.number);
+    this.#views.get(region.number)?.outdate();
   }
 
   /** Whom a round may ask for: nobody else here has asked for them since they were read. They are its own until `asked`. */
@@ -130,13 +128,12 @@ export class Supply {
     const nowMs = this.#nowMs();
     const last = this.#views.get(region.number);
     const ageMs = last === undefined ? Infinity : nowMs - last.readAtMs;
-    if (last !== undefined && ageMs < TRUSTED_MS && !this.#wrong.has(region.number)) {
+    if (last?.isOutdated === false && ageMs < TRUSTED_MS) {
       await last.complete(cells);
       return last;
     }
     const view = new View(nowMs, (some) => this.#read(region, some));
     this.#views.set(region.number, view);
-    this.#wrong.delete(region.number);
     const own = view.complete(cells);
     // Who needs one of these waits for it, and hears if it can't be read.
     if (ageMs < 2 * TRUSTED_MS) view.complete(last!.busyCells(FILLED_MAX)).catch(() => {});

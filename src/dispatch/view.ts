@@ -20,6 +20,7 @@ export class View {
   readonly #coming = new Map<number, Promise<void>>();
   readonly #rounds = new Map<number, number>();
   #drivers = 0;
+  #isOutdated = false;
   #fleet = Fleet.of([]);
   /** Whose drivers are in the fleet. */
   #inFleet: ReadonlySet<number> = new Set();
@@ -27,6 +28,15 @@ export class View {
   constructor(readAtMs: number, read: ReadCells) {
     this.readAtMs = readAtMs;
     this.#read = read;
+  }
+
+  /** Somebody in it is somebody else's by now. */
+  outdate(): void {
+    this.#isOutdated = true;
+  }
+
+  get isOutdated(): boolean {
+    return this.#isOutdated;
   }
 
   /** Resolves when these cells are in it. Each is read once. */

@@ -1,3 +1,5 @@
+import { once } from 'node:events';
+import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { describe, expect, it } from 'vitest';
 import { OperatorClient } from '../../src/client/operator-client.ts';
 import { Problem, Unreachable } from '../../src/client/problem.ts';
@@ -142,6 +144,21 @@ describe('no answer', () => {
     connections.close();
     await expect(waiting).rejects.toThrow('the connections are closed');
   });
+
+  it('is at once what a call gets whose connection was still being made, and nothing is left of that', async () => {
+    // Takes the connection and never answers the TLS handshake.
+    const silent = createServer().listen(0, '127.0.0.1');
+    const connected = once(silent, 'connection') as Promise<[Socket]>;
+    await once(silent, 'listening');
+    const connections = new Connections();
+    const url = `https://127.0.0.1:${(silent.address() as AddressInfo).port}`;
+    const waiting = new RiderClient({ url, token: 't', connections }).get('ride-1').catch((error: unknown) => error);
+    const [socket] = await connected;
+    connections.close();
+    expect(await waiting).toMatchObject({ message: expect.stringContaining('the connections are closed') as unknown });
+    await once(socket.resume(), 'close');
+    silent.close();
+  }, 3_000);
 });
 
 it('lists come page by page to their end', async () => {
