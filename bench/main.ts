@@ -12,6 +12,7 @@ import { describeMachine, type Machine } from './machine.ts';
 
 import { makeReport, RESULTS } from './report.ts';
 import { benchRound, formatRound } from './round/round.ts';
+import { benchVerify, formatVerify } from './verify/verify.ts';
 
 const help = `
 cabrank bench [NAME] [options]
@@ -44,6 +45,9 @@ cabrank bench [NAME] [options]
   growth           the city with more processes, lease cycles with more drivers and a longer past
     --history N      past offers                                 10000000
     --seconds N      of each turn                                10
+
+  verify           a long past verified, beside reading the same records
+    --history N      past rides of one offer each                10000000
 
   idle             a service with nothing to do
     --drivers N      connected                                   1000
@@ -174,8 +178,7 @@ async function growth(asked: Asked, { machine, say, signal }: Surroundings): Pro
     say,
     signal,
   });
-  const verified = [figures.past, ...figures.processes.map(({ verify }) => verify)];
-  const violations = verified.reduce((sum, each) => sum + each.violations, 0);
+  const violations = figures.processes.reduce((sum, { verify }) => sum + verify.violations, 0);
   return { figures, text: formatGrowth(figures), isSound: violations === 0 };
 }
 
@@ -187,6 +190,12 @@ async function idle(asked: Asked, { say, signal }: Surroundings): Promise<Outcom
     signal,
   });
   return { figures, text: formatIdle(figures), isSound: true };
+}
+
+async function verifyPasts(asked: Asked, { machine, say, signal }: Surroundings): Promise<Outcome> {
+  const rides = wholeNumber(asked, 'history', 10_000_000);
+  const figures = await benchVerify({ rides, connections: machine.cores, say, signal });
+  return { figures, text: formatVerify(figures), isSound: figures.pasts.every(({ violations }) => violations === 0) };
 }
 
 async function round(asked: Asked, { say, signal }: Surroundings): Promise<Outcome> {
@@ -211,6 +220,7 @@ const benches: Readonly<Record<string, (asked: Asked, around: Surroundings) => P
   herd,
   gateway,
   growth,
+  verify: verifyPasts,
   idle,
   jobs,
 };

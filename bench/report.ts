@@ -10,6 +10,7 @@ import type { LeasesFigures } from './leases/leases.ts';
 import type { Machine } from './machine.ts';
 import type { Percentiles } from './percentiles.ts';
 import type { RoundFigures } from './round/round.ts';
+import type { VerifyFigures } from './verify/verify.ts';
 
 interface Results {
   leases: LeasesFigures;
@@ -18,6 +19,7 @@ interface Results {
   herd: HerdFigures;
   gateway: GatewayFigures;
   growth: GrowthFigures;
+  verify: VerifyFigures;
   idle: IdleFigures;
 }
 type Measured<Figures> = Figures & { readonly machine: Machine };
@@ -41,6 +43,7 @@ export async function makeReport(): Promise<string> {
     section('herd', herdSection),
     section('gateway', gatewaySection),
     section('growth', growthSection),
+    section('verify', verifySection),
     section('idle', idleSection),
   ]);
   return `${sections.flat().join('\n\n')}\n`;
@@ -63,7 +66,7 @@ const intro = ({ cpu, cores, memoryGb, node, os }: Machine): string => `# Benchm
 
 Made by \`npm run bench -- report\` from the figures in \`bench/results/\`, which \`npm run bench\` writes; one alone by
 \`npm run bench -- NAME --json bench/results/NAME.json\`. ${cpu}, ${cores} shared cores,
-${memoryGb} GB, Node ${node}, ${os}: service, embedded PostgreSQL 18 and load generator all on them. PostgreSQL everywhere with \`fsync=on\`,
+${memoryGb} GB, Node ${node}, ${os}, where nothing else is said: service, embedded PostgreSQL 18 and load generator all on them. PostgreSQL everywhere with \`fsync=on\`,
 \`synchronous_commit=on\`, \`full_page_writes=on\`. Machines like this one are shared and noisy: the ratios within a run say more than
 the absolute figures. The embedded server is built for size (\`-Os\`); by turns with 18.6 built with \`-O2\`, as distributions build it, a
 lease cycle in sets of 50 took it 0.41 ms of a processor instead of 0.36.`;
@@ -194,7 +197,7 @@ ${show(g.memoryKbPerDriver)} kB a driver. Offers pushed meanwhile (${g.ridesPerS
 The gateway killed with \`SIGKILL\` and started again at once, ${g.killed.offers} of the drivers with an offer that they haven't answered: each
 has its state, and its offer, ${percentiles(g.killed.reconnectMs)} ms after the kill, the last after ${show(g.killed.reconnectMs.max)} ms.`;
 
-const growthSection = ({ processes, sizes, past }: GrowthFigures): string => `## Growth
+const growthSection = ({ processes, sizes }: GrowthFigures): string => `## Growth
 
 Lease cycles in sets of 50, each on a database of its own, by turns.
 
@@ -209,8 +212,6 @@ ${table(
     cpuMsPerCycle === null ? null : `${cpuMsPerCycle.min}–${cpuMsPerCycle.max}`,
   ]),
 )}
-
-\`verify\` of ${show(past.offers)} past offers: ${past.verifySeconds} s, ${show(past.violations)} violations of ${show(past.checked)} records.
 
 ${table(
   [
@@ -231,6 +232,28 @@ ${table(
 
 The second process pays where it takes a role over. Two with all roles cost the database half as much again: their sets are half as large, and both
 look at the same rides. With the database and the load generator on the same cores there are none left for four.`;
+
+const verifySection = ({ machine, connections, pasts }: Measured<VerifyFigures>): string => `## Verify
+
+\`cabrank verify\` of a past, over ${connections} connections on ${machine.cores} cores, and what it takes to read the same records once (\`COPY\` of the four tables, over
+as many connections, to a reader that drops them).
+
+${table(
+  ['rides', 'offers each', 'verify s', 'read s', 'ratio', 'read MB', 'records checked', 'violations'],
+  pasts.map((past) => [
+    past.rides,
+    past.offersEach,
+    past.verifyS,
+    past.readS,
+    past.ratio,
+    past.readMb,
+    past.checked,
+    past.violations,
+  ]),
+)}
+
+What bounds it: the server's processors, and of those how many they are. A ride of one offer that went smoothly is told by one condition; one with a
+declined offer is judged in detail (decisions/0021).`;
 
 const idleSection = ({ drivers, seconds, alone, silent, positions, positionIntervalMs }: IdleFigures): string => {
   const row = (what: string, { cpu, transactionsPerSecond, wakeUpsPerSecond }: IdleFigures['alone']): Cell[] => [

@@ -218,6 +218,12 @@ const corruptions: readonly Corruption[] = [
     finds: ['I3a', 'I1b'],
   },
   {
+    what: 'an acceptance has two assignments, of which the second outlived the driver’s next term',
+    plant: ({ assignment }) => `insert into assignments select region, offer_id, ride_id, driver_id, fence, assigned_at,
+      clock_timestamp(), ended_as from assignments where ${assignment('quick')}`,
+    finds: ['I3a', 'I1b', 'I1c', 'I5a'],
+  },
+  {
     what: 'an offer was accepted with another token',
     plant: ({ offer }) => `update offers set proof = sha256('stale') where ${offer('completed')}`,
     finds: ['I3b'],
@@ -825,6 +831,17 @@ describe('the terms of a driver, read in pieces', () => {
   test('make one chain in whatever order they come', () => {
     expect(checksOf(9, 9, piece(7, 9, 70, 95), piece(1, 3, 10, 35), piece(4, 6, 40, 65))).toEqual([]);
     expect(checksOf(9, 9, piece(4, 6, 40, 65), piece(7, 9, 70, 95), piece(1, 3, 10, 35))).toEqual([]);
+  });
+
+  test('make one chain of two epochs, though the first of the later one comes before the last of the earlier', () => {
+    const epoch = 2 ** 32;
+    const [first, second, third] = [piece(1, 1, 10, 15), piece(2, 2, 20, 25), piece(epoch + 1, epoch + 2, 30, 45)];
+    expect(checksOf(epoch + 2, epoch + 2, first, third, second)).toEqual([]);
+    expect(checksOf(epoch + 2, epoch + 2, third, second, first)).toEqual([]);
+    expect(checksOf(epoch + 2, epoch + 2, third, first)).toEqual([]);
+    expect(checksOf(epoch + 2, epoch + 2, third, second)).toEqual(['I2b']);
+    expect(checksOf(epoch + 2, epoch + 2, first, second, piece(epoch + 2, epoch + 2, 40, 45))).toEqual(['I2b']);
+    expect(checksOf(epoch + 1, epoch + 1, third, piece(1, 2, 10, 35))).toContain('I2a');
   });
 
   test('what was granted while they were read is left to the next time', () => {

@@ -1,5 +1,4 @@
 /** The growth benchmark: what a ride costs with more processes, more drivers and a longer past. */
-import { availableParallelism } from 'node:os';
 import { connectDatabase, type Sql } from '../../src/database/connection.ts';
 import postgres from '../../src/database/postgres.ts';
 import { findHighestHeld } from '../city/search.ts';
@@ -9,7 +8,7 @@ import { cabrankCycle } from '../leases/cabrank.ts';
 import type { Session } from '../leases/contender.ts';
 import { type Member, startMember, startTogether, type Verified, verifyRecords } from '../member.ts';
 import { type Spread, spreadOf } from '../spread.ts';
-import { addPast } from './past.ts';
+import { addPast } from '../past.ts';
 
 export interface GrowthOptions {
   readonly drivers: readonly number[];
@@ -41,15 +40,9 @@ interface OfSize {
   readonly cpuMsPerCycle: Spread | null;
 }
 
-interface Past extends Verified {
-  readonly offers: number;
-  readonly verifySeconds: number;
-}
-
 export interface GrowthFigures {
   readonly processes: readonly OfProcesses[];
   readonly sizes: readonly OfSize[];
-  readonly past: Past;
 }
 
 /** The roles of each process; none named: all of them. */
@@ -67,10 +60,10 @@ const RUNS = 3;
 const START_RATE = 400;
 
 export async function benchGrowth(options: GrowthOptions): Promise<GrowthFigures> {
-  const { sizes, past } = await measureSizes(options);
+  const sizes = await measureSizes(options);
   const processes: OfProcesses[] = [];
   for (const roles of DEPLOYMENTS) processes.push(await measureProcesses(options, roles));
-  return { processes, sizes, past };
+  return { processes, sizes };
 }
 
 /** A database of its own, with so many drivers and so long a past. */
@@ -84,13 +77,7 @@ interface Site {
 }
 
 /** By turns: what the machine does meanwhile happens to all of them. */
-async function measureSizes({
-  drivers,
-  history,
-  seconds,
-  say,
-  signal,
-}: GrowthOptions): Promise<Pick<GrowthFigures, 'sizes' | 'past'>> {
+async function measureSizes({ drivers, history, seconds, say, signal }: GrowthOptions): Promise<OfSize[]> {
   await using open = new AsyncDisposableStack();
   const sites: Site[] = [];
   for (const [count, past] of [[drivers[0]!, history], ...drivers.map((each) => [each, 0])] as [number, number][]) {
@@ -118,15 +105,7 @@ async function measureSizes({
       cpuMsPerCycle: cpu.length === 0 ? null : spreadOf(cpu),
     };
   });
-  const past = await verifyPast(sites[0]!);
-  say(`  verify of ${history} past offers: ${past.verifySeconds} s, ${past.violations} violations`);
-  return { sizes: sizes.toSorted((a, b) => a.history - b.history), past };
-}
-
-async function verifyPast({ history, databaseUrl }: Site): Promise<Past> {
-  const startedMs = performance.now();
-  const verified = await verifyRecords(databaseUrl, availableParallelism());
-  return { offers: history, verifySeconds: Math.round((performance.now() - startedMs) / 100) / 10, ...verified };
+  return sizes.toSorted((a, b) => a.history - b.history);
 }
 
 async function openSite(open: AsyncDisposableStack, drivers: number, history: number): Promise<Site> {
@@ -187,13 +166,12 @@ async function measureProcesses(
 
 export const nameRoles = (roles: string): string => (roles === '' ? 'all' : roles);
 
-export const formatGrowth = ({ processes, sizes, past }: GrowthFigures): string =>
+export const formatGrowth = ({ processes, sizes }: GrowthFigures): string =>
   [
     ...sizes.map(
       ({ drivers, history, cyclesPerSecond: { median, min, max }, cpuMsPerCycle }) =>
         `growth ${drivers} drivers, ${history} past offers: ${median} cycles/s (${min}–${max}), ${cpuMsPerCycle?.median ?? '?'} ms of the database each`,
     ),
-    `       verify of ${past.offers} past offers: ${past.verifySeconds} s, ${past.checked} records, ${past.violations} violations`,
     ...processes.map(
       ({ processes: roles, held, verify }) =>
         `       ${roles.map(nameRoles).join(' · ')}: ${held?.ratePerS ?? 0} rides/s held; verify ${verify.violations} violations`,

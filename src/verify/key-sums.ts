@@ -2,7 +2,7 @@
  * Whether an offer or an assignment was left out. They are judged where the events of a ride name them, and have no index
  * by ride; so those that no event names are found by sums: for each slice of the keys, how many were reached along the
  * rides and the sum of their hashes, beside the same of the tables themselves. Only where these differ, because something
- * is wrong or was written meanwhile, the rows of a slice are looked at one by one.
+ * is wrong or was written meanwhile, each row of a slice is asked whether an event names it, and judged if none does.
  *
  * The hashes' seed is drawn for each verification: keys that make up for each other by chance won't in the next.
  */
@@ -36,7 +36,9 @@ export interface Slices {
 export const keySumsSql = (from: string, starts: string, seed: string): string => `
   select width_bucket(id, ${starts}::uuid[]) as slice,
     sum(offers)::float8 as offers, coalesce(sum(hash) filter (where offers > 0), 0)::text as "offersSum",
-    sum(assignments)::float8 as assignments, coalesce(sum(hash) filter (where assignments > 0), 0)::text as "assignmentsSum"
+    sum(assignments)::float8 as assignments,
+    (coalesce(sum(hash) filter (where assignments > 0), 0)
+      + coalesce(sum(hash::numeric * (assignments - 1)) filter (where assignments > 1), 0))::text as "assignmentsSum"
   from (select *, uuid_hash_extended(id, ${seed}::int8) as hash from ${from} keyed) hashed group by slice`;
 
 const tablesSql = keySumsSql(

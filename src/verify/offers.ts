@@ -33,12 +33,15 @@ const lastEnd = renewedEnd('t.granted_at', 't.received_at', 't.lifetime_ends_at'
 const isOwnTokenInTime = 't.proof = t.token_hash and t.ended_at < t.expires_at';
 
 /**
- * The columns of a term: those of its offer `o`; those of its assignment `a`, with how many there are, `copies`, and which of
- * these it is, `nth`; null where there is none. Besides, whether an event says that it was made: `is_told`.
+ * The columns of a term: those of its offer `o` and of its assignment `a`, one of `eachAssignment`; null where there is none.
+ * A CTE `term` has them, and `is_told`: whether an event says that the offer was made.
  */
 export const termColumns = `o.*, a.offer_id as assigned_id, a.ride_id as assigned_ride_id, a.driver_id as assigned_driver_id,
-  a.fence as assigned_fence, a.assigned_at, a.ended_at as assignment_ended_at, a.ended_as, a.copies, a.nth`;
-export const eachAssignment = '*, count(*) over w as copies, row_number() over w as nth';
+  a.fence as assigned_fence, a.assigned_at, a.ended_at as assignment_ended_at, a.ended_as, a.copies, a.nth, a.freed_at`;
+
+/** Of the assignments of one offer, `w`: how many there are, which of them it is, and when the last of them ended. */
+export const eachAssignment = `*, count(*) over w as copies, row_number() over w as nth,
+  case when count(ended_at) over w = count(*) over w then max(ended_at) over w end as freed_at`;
 
 /** Of a CTE `term`. */
 export const terms: Source = {
@@ -134,7 +137,7 @@ export const heldCte = `
 held as materialized (
   select id, driver_id, fence, status, granted_at, expires_at, ended_at, coalesce(copies, 0)::int as assignments,
     -- An acceptance whose assignment is missing holds nobody; that it is missing is found elsewhere (I3a).
-    case when assigned_id is null then ended_at else assignment_ended_at end as free_at
+    case when assigned_id is null then ended_at else freed_at end as free_at
   from term where id is not null and coalesce(nth, 1) = 1)`;
 
 const leftOutCtes = `

@@ -29,9 +29,9 @@ const CHECKS: readonly CheckId[] = [
   ...idsOf(terms, NOT_OF_PLAIN.terms),
 ];
 
-/** What an offer's checks in detail ask of it is asked here in the same words. */
+/** What an offer's checks in detail ask of it is asked here in the same words; that it is told (I4c) is seen from the events. */
 const termHolds = terms.checks
-  .filter(({ id }) => ['I3a', 'I3b', 'I3c', 'I3d', 'I6f'].includes(id))
+  .filter(({ id }) => id !== 'I4c' && !NOT_OF_PLAIN.terms.includes(id))
   .map(({ holds }) => `(${holds})`);
 
 /** Of a story's events: all but the first, the request, name the offer. */
@@ -64,18 +64,21 @@ const IS_PLAIN = [
 ].join('\n and ');
 
 /**
- * The rows of another table whose keys are those of offers, up to the last that is asked for. They are read in the order of
- * their keys from where the rides' own begin: both are made in the order of time, so a ride's offer is soon after it. A ride
- * whose offer isn't found there is none of the plain ones.
+ * The rows of another table whose keys are those of offers, up to the last that is asked for, with all copies of each. They are
+ * read in the order of their keys from where the rides' own begin: both are made in the order of time, so a ride's offer is soon
+ * after it. A ride whose offer isn't found there is none of the plain ones.
  */
 const nearby = (table: string, key: string): string => `(
   select * from ${table} where region = $1::int2 and ($2::uuid is null or ${key} > $2::uuid)
     and ${key} <= (select assigned_offer_id from ride where assigned_offer_id is not null order by assigned_offer_id desc limit 1)
-  order by ${key} limit (select 2 * count(*) + 1000 from ride))`;
+  order by ${key} fetch first (select 2 * count(*) + 1000 from ride) rows with ties)`;
 
 const added = sumsSql(3);
 
-/** A row twice is found by its ride being there twice: then all are left to the checks in detail. */
+/**
+ * Of each offer one assignment is assumed. Where any row is there twice, so is its ride: then all of the step are left to the
+ * checks in detail.
+ */
 const plainSql = `
 with ${ruleCte},
 ride as materialized (
@@ -90,10 +93,10 @@ story as (
   group by ride_id),
 term as (
   select ${termColumns} from ${nearby('offers', 'id')} o
-  left join (select *, 1 as copies, 1 as nth from ${nearby('assignments', 'offer_id')} only_one) a on a.offer_id = o.id),
+  left join (select *, 1 as copies, 1 as nth, ended_at as freed_at from ${nearby('assignments', 'offer_id')} only_one) a on a.offer_id = o.id),
 judged as materialized (
   select coalesce(r.id, s.ride_id) as ride_id, s.events, t.id, t.driver_id, t.fence, t.status, t.granted_at, t.expires_at, t.ended_at,
-    1 as assignments, t.assignment_ended_at as free_at, (${IS_PLAIN}) is true as is_plain
+    1 as assignments, t.freed_at as free_at, (${IS_PLAIN}) is true as is_plain
   from ride r full join story s on s.ride_id = r.id
   left join term t on t.id = r.assigned_offer_id
   left join (select ride_id from offers where ${inRange('ride_id', 'uuid')} and due_at is not null union

@@ -1,9 +1,14 @@
 /** Invariant 8: the terms of resource leases. They belong to no region. */
 import { runChecks, type Source, type Tally } from './checks.ts';
 import { inRange, paramsOf, type Range, type Reader } from './reader.ts';
-import { follow } from './terms.ts';
 
 const within = inRange('resource', 'text').replace('region = $1::int2', '$1::int2 = 0');
+/** Of fences: the next of the same epoch, or the first of a later one, which began when the database was promoted or restored. */
+const follow = (fence: string, next: string): string =>
+  `(${next} = ${fence} + 1 or (${isFirst(next)} and ${next} >> 32 > ${fence} >> 32))`;
+/** The first of its epoch. */
+const isFirst = (fence: string): string => `${fence} & 4294967295 = 1`;
+
 const isOpen = `l.status in ('active', 'confirmed')`;
 
 const terms: Source = {

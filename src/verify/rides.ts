@@ -106,7 +106,8 @@ const IS_HELD_BARE = `(position('k' in s.letters) = 0 or (
 
 /**
  * told: the events. story: all of a ride's. deed: all about one offer. about: the offers and assignments that deeds are about.
- * term: those of them that are of the ride that tells of them. matter: deeds with what they are about. An event's number is its place in the story, unless the numbers are wrong, and that is found (I7a).
+ * term: those of them that are of the ride that tells of them. matter: deeds with what they are about. An event's number is
+ * its place in the story, unless the numbers are wrong, and that is found (I7a).
  */
 const ctes = `
 ride as materialized (

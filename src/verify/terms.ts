@@ -4,9 +4,10 @@
  * Offers have no index by driver, and sorting all of them by driver in one statement would hold one snapshot for as
  * long as the history is large. So the offers are read once, some at a time, as their rides are. Of these the database
  * sorts by driver and fence and folds each stretch of terms that follow each other without fault into one `Run`;
- * here the runs of a driver are joined in the same way. A healthy driver ends with one run from fence 1, and the
- * memory needed is that of the drivers, not of the offers. Ids are made by many clocks and needn't be in the order
- * of the fences: runs may arrive in any order.
+ * here the runs of a driver are joined in the same way. A healthy driver ends with one run of each epoch, and the
+ * memory needed is that of the drivers, not of the offers. Runs may arrive in any order: ids are made by many clocks, and
+ * plain rides come before the others of a step. So only fences that are one apart are joined; whether an epoch ended where the
+ * next begins is seen when all are there.
  *
  * They are snapshots of different moments, while the service goes on. Yet nothing is judged that may have
  * changed in between, because each driver's fence is read first, before any offer: what was granted up to that
@@ -17,7 +18,7 @@
 import type { Tally } from './checks.ts';
 import { inRange, paramsOf, type Range, type Reader } from './reader.ts';
 
-/** Terms of one driver whose fences follow each other and whose times don't overlap. Times are microseconds since 1970. */
+/** Terms of one driver with fences one after the other, whose times don't overlap. Times are microseconds since 1970. */
 export interface Run {
   readonly driverId: string;
   readonly firstFence: number;
@@ -32,12 +33,6 @@ export interface Run {
 
 const micros = (time: string): string => `round(date_part('epoch', ${time}) * 1000000)`;
 
-/** Of fences: the next of the same epoch, or the first of a later one, which began when the database was promoted or restored. */
-export const follow = (fence: string, next: string): string =>
-  `(${next} = ${fence} + 1 or (${isFirst(next)} and ${next} >> 32 > ${fence} >> 32))`;
-/** The first of its epoch. */
-const isFirst = (fence: string): string => `${fence} & 4294967295 = 1`;
-
 const EPOCH = 2 ** 32;
 const comesNext = (fence: number, next: number): boolean =>
   next === fence + 1 || (next % EPOCH === 1 && Math.floor(next / EPOCH) > Math.floor(fence / EPOCH));
@@ -45,7 +40,7 @@ const comesNext = (fence: number, next: number): boolean =>
 /** A CTE `run`, of a CTE `held` with `id`, `driver_id`, `fence`, `granted_at`, `ended_at` and `free_at`. */
 export const runCtes = `
 marked as (
-  select *, (${follow('lag(fence) over w', 'fence')} and lag(free_at) over w <= granted_at
+  select *, (fence = lag(fence) over w + 1 and lag(free_at) over w <= granted_at
     and lag(ended_at) over w <= granted_at) is not true as is_start
   from held window w as (partition by driver_id order by fence, id)),
 numbered as (
@@ -80,15 +75,9 @@ export class Chains {
   }
 
   add(run: Run): void {
-    const runs = this.#runs.get(run.driverId) ?? [];
-    let joined = run;
-    const others = runs.filter((other) => {
-      const pair = follows(other, joined) ? join(other, joined) : follows(joined, other) ? join(joined, other) : null;
-      if (pair !== null) joined = pair;
-      return pair === null;
-    });
-    others.push(joined);
-    this.#runs.set(run.driverId, others);
+    const runs = this.#runs.get(run.driverId);
+    if (runs === undefined) this.#runs.set(run.driverId, [run]);
+    else insert(runs, run);
   }
 
   terms(driverId: string): number {
@@ -97,9 +86,7 @@ export class Chains {
 
   /** Everything wrong with a driver's chain. `fenceAfter` was read after all runs; null: the driver has no state. */
   breaks(driverId: string, fenceAfter: number | null): Break[] {
-    const runs = (this.#runs.get(driverId) ?? []).toSorted(
-      (a, b) => a.firstFence - b.firstFence || a.firstGrantedAt - b.firstGrantedAt,
-    );
+    const runs = this.#runs.get(driverId) ?? [];
     const mustReach = this.#fencesBefore.get(driverId) ?? 0;
     const breaks: Break[] = [];
     const report = (check: Break['check'], example: string): void => {
@@ -118,9 +105,27 @@ export class Chains {
   }
 }
 
+const compare = (a: Run, b: Run): number => a.firstFence - b.firstFence || a.firstGrantedAt - b.firstGrantedAt;
+
+/** Puts a run in its place, joined to its neighbours where it goes on from them without fault. */
+function insert(runs: Run[], run: Run): void {
+  let [from, to] = [0, runs.length];
+  while (from < to) {
+    const middle = (from + to) >>> 1;
+    if (compare(runs[middle]!, run) <= 0) from = middle + 1;
+    else to = middle;
+  }
+  const [before, after] = [runs[from - 1], runs[from]];
+  const follows = before !== undefined && goesOn(before, run);
+  const joined = follows ? join(before, run) : run;
+  const leads = after !== undefined && goesOn(joined, after);
+  const whole = leads ? join(joined, after) : joined;
+  runs.splice(from - Number(follows), Number(follows) + Number(leads), whole);
+}
+
 /** Whether `next` goes on where `run` ends, without fault. */
-const follows = (run: Run, next: Run): boolean =>
-  comesNext(run.lastFence, next.firstFence) &&
+const goesOn = (run: Run, next: Run): boolean =>
+  next.firstFence === run.lastFence + 1 &&
   run.lastEndedAt !== null &&
   run.lastFreeAt !== null &&
   next.firstGrantedAt >= Math.max(run.lastEndedAt, run.lastFreeAt);

@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { addPast } from '../../bench/past.ts';
 import { createRandom } from '../../domain/random.ts';
 import type { Sql } from '../../src/database/connection.ts';
 import * as t from '../../src/leasing/transitions.ts';
@@ -13,6 +14,7 @@ import { checkRides } from '../../src/verify/rides.ts';
 import { readSignsOfLife, type SignsOfLife } from '../../src/verify/signs-of-life.ts';
 import type { Sums } from '../../src/verify/sums.ts';
 import { Chains } from '../../src/verify/terms.ts';
+import { verify } from '../../src/verify/verify.ts';
 import { addDrivers, addRegion, addRides, lease } from '../support/city.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { dropConstraints, withDatabase } from '../support/records.ts';
@@ -27,8 +29,8 @@ beforeAll(async () => {
   await withDatabase(database.url, async (service) => {
     region = await addRegion(service);
     const [driverId] = await addDrivers(service, region, 1);
-    const received = await complete(service, driverId!, true);
-    rideIds = [received, await complete(service, driverId!, false)];
+    const received = await complete(service, region, driverId!, true);
+    rideIds = [received, await complete(service, region, driverId!, false)];
     await dropConstraints(service);
   });
   sql = postgres(database.url, { max: 1, onnotice: () => {} });
@@ -38,13 +40,14 @@ afterAll(async () => {
   await database[Symbol.asyncDispose]();
 });
 
-async function complete(service: Sql, driverId: string, isReceived: boolean): Promise<string> {
-  const [rideId] = (await addRides(service, region, 1)) as [string];
-  const term = await lease(service, region, rideId, driverId);
-  if (isReceived) await t.receiveOffers(service, region, [term], true);
-  await t.confirmOffers(service, region, [term], true);
+/** A plain ride from its request to its end. */
+async function complete(service: Sql, of: number, driverId: string, isReceived: boolean): Promise<string> {
+  const [rideId] = (await addRides(service, of, 1)) as [string];
+  const term = await lease(service, of, rideId, driverId);
+  if (isReceived) await t.receiveOffers(service, of, [term], true);
+  await t.confirmOffers(service, of, [term], true);
   for (const status of ['driver_arrived', 'in_progress', 'completed'] as const)
-    await t.advanceRides(service, region, [{ rideId, driverId, status }], true);
+    await t.advanceRides(service, of, [{ rideId, driverId, status }], true);
   return rideId;
 }
 
@@ -122,17 +125,19 @@ interface Judged {
   readonly reached: KeySums;
 }
 
-const reader: Reader = {
-  ask: async <Row extends object>(statement: string, params: readonly unknown[]) =>
-    [...(await sql.unsafe<Row[]>(statement, params as never[]))] as Row[],
+const readerOf = (service: Sql): Reader => ({
+  ask: async <Row extends object>(statement: string, params: readonly unknown[]) => [
+    ...(await service.unsafe<Row[]>(statement, params as never[])),
+  ],
   [Symbol.asyncDispose]: async () => {},
-};
+});
 
 /** Judges all rides: the plain ones by a look at them, or all in detail. */
 async function judge(look: 'plain first' | 'in detail', slices: Slices, signs: SignsOfLife): Promise<Judged> {
   const tally = new Tally(checkIds);
   const durations = { hold: new Durations(), sweeperLag: new Durations() };
   const sums: Sums = { chains: new Chains(), durations, reached: new KeySums(), slices };
+  const reader = readerOf(sql);
   const others = look === 'in detail' ? await allRides() : await checkPlainRides(reader, tally, sums, wholeOf(region));
   await checkRides(reader, tally, sums, others, signs);
   return {
@@ -159,7 +164,7 @@ async function judgeChanged(changes: readonly Change[]): Promise<{ isPlain: bool
   await sql.unsafe('begin');
   try {
     for (const { statement } of changes) await sql.unsafe(statement);
-    const [slices, signs] = [await cutIntoSlices(reader, region), await readSignsOfLife(reader, region)];
+    const [slices, signs] = [await cutIntoSlices(readerOf(sql), region), await readSignsOfLife(readerOf(sql), region)];
     const plain = await judge('plain first', slices, signs);
     const detail = await judge('in detail', slices, signs);
     const what = changes.map((change) => change.what).join('; ');
@@ -190,4 +195,61 @@ test('so it is when several are changed at once', async () => {
   const random = createRandom(1);
   for (let i = 0; i < SEVERAL; i++)
     await judgeChanged(Array.from({ length: random.int(2, 4) }, () => random.pick(changes)));
+});
+
+test('a driver’s terms are one chain though plain rides are read before the others, and an epoch began between them', async () => {
+  await using other = await createTestDatabase();
+  await withDatabase(other.url, async (service) => {
+    const of = await addRegion(service);
+    const [driverId] = (await addDrivers(service, of, 1)) as [string];
+    await complete(service, of, driverId, true);
+    const [rideId] = (await addRides(service, of, 1)) as [string];
+    const declined = await lease(service, of, rideId, driverId);
+    await t.returnOffers(service, of, [{ ...declined, reason: 'too_far' }], 'declined', true);
+    await service`select leasing.fence_floor()`;
+    await service`select leasing.open_epoch(left(pg_walfile_name(pg_current_wal_insert_lsn()), 8), true)`;
+  });
+  await withDatabase(other.url, async (service) => {
+    const [{ region: of }] = (await service`select region from driver_state`) as unknown as [{ region: number }];
+    await complete(service, of, 'd1', true);
+  });
+  const { invariants, violations } = await verify(other.url);
+  expect(invariants.flatMap(({ examples }) => examples)).toEqual([]);
+  expect(violations).toBe(0);
+});
+
+test('an offer that is there twice is seen as far from its ride as offers are looked for', async () => {
+  await using other = await createTestDatabase();
+  // From the ride on, two offers for each ride and a thousand more.
+  await addPast(other.url, 1_100);
+  await withDatabase(other.url, async (service) => {
+    await dropConstraints(service);
+    const [first] = await service<{ region: number; ride: string; offer: string; last: string }[]>`
+      select region, id as ride, assigned_offer_id as offer,
+        (select id from offers order by id offset 1001 limit 1) as last from rides order by id limit 1`;
+    const { region: of, ride, offer, last } = first!;
+    // Right after the thousandth of the others.
+    const [{ moved }] =
+      (await service`select overlay(${last}::text placing 'ffff' from 33)::uuid as moved`) as unknown as [
+        { moved: string },
+      ];
+    for (const [table, column] of [
+      ['offers', 'id'],
+      ['assignments', 'offer_id'],
+      ['ride_events', 'offer_id'],
+      ['rides', 'assigned_offer_id'],
+    ] as const)
+      await service.unsafe(`update ${table} set ${column} = '${moved}' where ${column} = '${offer}'`);
+    const place = await service`select count(*)::int as before from offers where id < ${moved}`;
+    expect(place).toEqual([{ before: 1001 }]);
+    const look = async (): Promise<readonly string[]> => {
+      const slices = await cutIntoSlices(readerOf(service), of);
+      const durations = { hold: new Durations(), sweeperLag: new Durations() };
+      const sums: Sums = { chains: new Chains(), durations, reached: new KeySums(), slices };
+      return checkPlainRides(readerOf(service), new Tally(checkIds), sums, { region: of, after: null, upTo: ride });
+    };
+    expect(await look()).toEqual([]);
+    await service`insert into offers select * from offers where id = ${moved}`;
+    expect(await look()).toEqual([ride]);
+  });
 });
