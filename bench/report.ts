@@ -236,7 +236,7 @@ look at the same rides. With the database and the load generator on the same cor
 const verifySection = ({ machine, connections, pasts }: Measured<VerifyFigures>): string => `## Verify
 
 \`cabrank verify\` of a past, over ${connections} connections on ${machine.cores} cores, and what it takes to read the same records once (\`COPY\` of the four tables, over
-as many connections, to a reader that drops them).
+as many connections, to a reader that drops them), before.
 
 ${table(
   ['rides', 'offers each', 'verify s', 'read s', 'ratio', 'read MB', 'records checked', 'violations'],
