@@ -36,6 +36,8 @@ const TABLES = [
 ] as const;
 /** That each table is read in, about as large as each other. */
 const PARTS = 64;
+/** About so many rides tell where the parts begin. */
+const SAMPLED = 100_000;
 
 /** A past of smooth rides, then one of a tenth as many rides none of which was. */
 export async function benchVerify({ rides, connections, say, signal }: VerifyOptions): Promise<VerifyFigures> {
@@ -63,7 +65,7 @@ async function measure(
   await addPast(databaseUrl, rides, offersEach);
   await analyze(databaseUrl);
   say(`  a past of ${rides} rides is there`);
-  const read = await readOut(databaseUrl, connections);
+  const read = await readOut(databaseUrl, rides, connections);
   const startedMs = performance.now();
   const verified = await verifyRecords(databaseUrl, connections);
   const verifyS = secondsSince(startedMs);
@@ -79,13 +81,17 @@ async function analyze(databaseUrl: string): Promise<void> {
 }
 
 /** All four tables once, in the order of their keys, as `COPY` gives them. */
-async function readOut(databaseUrl: string, connections: number): Promise<Pick<OfPast, 'readS' | 'readMb'>> {
+async function readOut(
+  databaseUrl: string,
+  rides: number,
+  connections: number,
+): Promise<Pick<OfPast, 'readS' | 'readMb'>> {
   await using open = new AsyncDisposableStack();
   const sql = open.adopt(postgres(databaseUrl, { max: connections }), (pool) => pool.end({ timeout: 2 }));
   const [found] = await sql<{ region: number; bounds: string[] }[]>`
     select min(region) as region, percentile_disc(${Array.from({ length: PARTS - 1 }, (_, i) => (i + 1) / PARTS)}::float8[])
       within group (order by id::text) as bounds
-    from rides tablesample system (1)`;
+    from rides tablesample system (${Math.min(100, (100 * SAMPLED) / rides)}::float8)`;
   const { region, bounds } = found!;
   const parts = [null, ...bounds].flatMap((from, nth) =>
     TABLES.map(([table, key]) => {
