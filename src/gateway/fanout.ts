@@ -115,18 +115,8 @@ async function openAdapter(
 ): Promise<{ adapter: unknown; close: () => Promise<void> }> {
   if (kind.kind === 'local') return { adapter: null, close: async () => {} };
   if (kind.kind === 'postgres') {
-    const pool = new pg.Pool({
-      connectionString: kind.databaseUrl,
-      max: 3,
-      keepAlive: true,
-      connectionTimeoutMillis: 3_000,
-      query_timeout: 5_000,
-      application_name: 'cabrank fanout',
-    });
-    pool.on('error', onError);
-    // The pool listens to its idle clients only; one that is lent out for LISTEN would end the process when it is cut.
-    pool.on('connect', (client) => client.on('error', onError));
-    return { adapter: createPostgresAdapter(pool, { errorHandler: onError }), close: () => pool.end() };
+    const postgres = openPostgres(kind.databaseUrl, onError);
+    return { adapter: createPostgresAdapter(postgres as never, { errorHandler: onError }), close: postgres.close };
   }
   const publisher = new Redis(kind.redisUrl, {
     maxRetriesPerRequest: 0,
@@ -142,4 +132,48 @@ async function openAdapter(
       subscriber.disconnect();
     },
   };
+}
+
+/**
+ * What the adapter takes for a pool. The connection that it listens on it never gives back when that breaks, and may ask for two
+ * in its place: of a real pool every restart of the database cost a connection, until nobody heard anything any more and the
+ * process couldn't end. So that one isn't the pool's, and there is one at a time.
+ */
+function openPostgres(databaseUrl: string, onError: (error: Error) => void) {
+  const settings = {
+    connectionString: databaseUrl,
+    keepAlive: true,
+    connectionTimeoutMillis: 3_000,
+    query_timeout: 5_000,
+    application_name: 'cabrank fanout',
+  };
+  const pool = new pg.Pool({ ...settings, max: 2 });
+  pool.on('error', onError);
+  // The pool listens to its idle clients only.
+  pool.on('connect', (client) => client.on('error', onError));
+  let listening: pg.Client | null = null;
+  let isClosed = false;
+  const drop = (): void => {
+    const last = listening;
+    listening = null;
+    // The adapter would connect again.
+    last?.removeAllListeners('end');
+    last?.end().catch(() => {});
+  };
+  const connect = async (): Promise<pg.Client> => {
+    drop();
+    // Whatever rejects makes the adapter try again, for ever.
+    if (isClosed) return new Promise(() => {});
+    const client = Object.assign(new pg.Client(settings), { release: drop });
+    client.on('error', onError);
+    listening = client;
+    await client.connect();
+    return client;
+  };
+  const close = async (): Promise<void> => {
+    isClosed = true;
+    drop();
+    await pool.end();
+  };
+  return { connect, query: (text: string, values?: unknown[]) => pool.query(text, values), close };
 }
