@@ -2,6 +2,7 @@
 import type { Source, Tally } from './checks.ts';
 import { inRange, paramsOf, type Range, type Reader } from './reader.ts';
 import { checkAndAddUp, type Sums } from './sums.ts';
+import { micros } from './terms.ts';
 
 /** The durations that the region's policy documents promise, by version. */
 export const ruleCte = `rule as materialized (
@@ -117,9 +118,8 @@ export const terms: Source = {
     ),
     ...Object.fromEntries(
       ['accepted', 'declined', 'expired', 'withdrawn', 'undeliverable'].map((status) => [
-        // Whole numbers: the sum is the same in whatever steps the offers are read.
         `heldMicroseconds.${status}`,
-        `case when t.status = '${status}' then round(date_part('epoch', t.ended_at - t.granted_at) * 1000000) else 0 end`,
+        `case when t.status = '${status}' then ${micros('t.ended_at - t.granted_at')} else 0 end`,
       ]),
     ),
     ...Object.fromEntries(

@@ -9,6 +9,7 @@ import { ruleCte, termColumns, terms } from './offers.ts';
 import { inRange, paramsOf, type Params, type Range, type Reader } from './reader.ts';
 import { matters, rides } from './rides.ts';
 import { addSums, slicesOf, sumsSql, type Sums, type SumsRow } from './sums.ts';
+import { micros } from './terms.ts';
 
 const TRIP = 'offer_accepted driver_arrived ride_started ride_completed';
 /** Who accepts an offer need not have said before that he received it. */
@@ -108,7 +109,7 @@ ${added.ctes}
 select ${added.columns},
   (select array_agg(distinct ride_id::text) from judged where not (is_plain and (select is_single from single))) as others,
   (select count(*) from held)::float8 as plain, (select coalesce(sum(events), 0) from held)::float8 as events,
-  (select coalesce(sum(round(date_part('epoch', ended_at - granted_at) * 1000000)), 0) from held)::float8 as held`;
+  (select coalesce(sum(${micros('ended_at - granted_at')}), 0) from held)::float8 as held`;
 
 interface PlainRow extends SumsRow {
   readonly others: readonly string[] | null;

@@ -3,6 +3,7 @@ import { runChecks, type Source, type Tally } from './checks.ts';
 import { inRange, paramsOf, type Range, type Reader } from './reader.ts';
 
 const within = inRange('resource', 'text').replace('region = $1::int2', '$1::int2 = 0');
+
 /** Of fences: the next of the same epoch, or the first of a later one, which began when the database was promoted or restored. */
 const follow = (fence: string, next: string): string =>
   `(${next} = ${fence} + 1 or (${isFirst(next)} and ${next} >> 32 > ${fence} >> 32))`;

@@ -31,7 +31,8 @@ export interface Run {
   readonly terms: number;
 }
 
-const micros = (time: string): string => `round(date_part('epoch', ${time}) * 1000000)`;
+/** Of a time, since 1970, or of an interval. Whole numbers: sums are the same in whatever steps they are made. */
+export const micros = (time: string): string => `round(date_part('epoch', ${time}) * 1000000)`;
 
 const EPOCH = 2 ** 32;
 const comesNext = (fence: number, next: number): boolean =>
