@@ -223,7 +223,7 @@ function releaseRide(app: App, { database, leasing, regions }: ApiDeps): void {
   );
 }
 
-/** An operator isn't bound by the number of offers, nor by how many may be out. */
+/** An operator isn't bound by the number of offers. */
 const termsByHand = ({ policy, policyVersion }: Region) => ({
   ...policy,
   policyVersion,

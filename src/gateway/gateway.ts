@@ -105,7 +105,7 @@ export class Gateway {
 
   async stop(): Promise<void> {
     await Promise.all(this.#stopLooking.map((stop) => stop()));
-    this.#deps.fanout.io.of('/drivers').disconnectSockets(true);
+    for (const seat of this.#seats.values()) comeAgain(seat);
   }
 
   /** Whoever may connect: a driver with a valid token and a profile. */
@@ -170,7 +170,7 @@ export class Gateway {
       for (const notice of early) this.#tell(seat, notice);
     } catch (error) {
       this.#deps.log.warn({ err: error }, 'a driver’s state could not be read');
-      seat.socket.disconnect(true);
+      comeAgain(seat);
     }
   }
 
@@ -239,8 +239,8 @@ export class Gateway {
     const now = performance.now();
     const wallMs = Date.now();
     for (const seat of this.#seats.values()) {
-      // The app connects again by itself, with a new token.
-      if (wallMs >= seat.expiresAtMs) seat.socket.conn.close();
+      // With a new token.
+      if (wallMs >= seat.expiresAtMs) comeAgain(seat);
       const graceMs = regions.get(seat.region)?.policy.presenceGraceMs;
       if (graceMs === undefined || now - seat.lastSeenAtMs < graceMs / 3) continue;
       seat.lastSeenAtMs = now;
@@ -274,6 +274,11 @@ export class Gateway {
 }
 
 const ignore = (): void => {};
+
+/** Ends the connection as a broken line would: stock clients connect again by themselves, but not when they are disconnected. */
+function comeAgain({ socket }: Seat): void {
+  socket.conn.close();
+}
 
 /** Says why, and hangs up: whoever was refused has no reason to stay. */
 function refuse(socket: Socket, next: (refusal: GatewayRefusal) => void, refusal: GatewayRefusal): void {

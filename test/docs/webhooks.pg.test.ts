@@ -4,7 +4,7 @@ import { readFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
 import { expect, test, vi } from 'vitest';
 import { RiderClient } from '../../src/client/rider-client.ts';
-import { newSecret } from '../../src/outbox/signature.ts';
+import { newSecret, sign } from '../../src/outbox/signature.ts';
 import { CITY, openCity, startTestService } from '../support/service.ts';
 
 const page = fileURLToPath(new URL('../../docs/webhooks.md', import.meta.url));
@@ -42,4 +42,25 @@ test('the receiver of docs/webhooks.md hears of a ride in order, and of nothing 
   const { items } = await rider.timeline(id);
   expect(heard).toEqual(items.map(({ seq, type }) => `${id} ${seq} ${type}`));
   expect(said).not.toContain('forged');
+
+  // One that was given up and is sent again comes after later ones; what was taken in comes in vain.
+  const tell = async (seq: number, type: string): Promise<number> => {
+    const body = JSON.stringify({ id: `given-up/${seq}`, rideId: 'given-up', seq, type });
+    const timestampS = Math.floor(Date.now() / 1000);
+    const signature = sign(secret, `given-up/${seq}`, timestampS, body);
+    const headers = {
+      'webhook-id': `given-up/${seq}`,
+      'webhook-timestamp': `${timestampS}`,
+      'webhook-signature': signature,
+    };
+    return (await fetch(url, { method: 'POST', headers, body })).status;
+  };
+  expect(await tell(2, 'ride_cancelled')).toBe(204);
+  expect(await tell(1, 'ride_requested')).toBe(204);
+  expect(await tell(2, 'ride_cancelled')).toBe(204);
+  await vi.waitFor(() => expect(said).toContain('given-up 1 ride_requested'));
+  expect(said.split('\n').filter((line) => line.startsWith('given-up'))).toEqual([
+    'given-up 2 ride_cancelled',
+    'given-up 1 ride_requested',
+  ]);
 }, 60_000);

@@ -26,8 +26,13 @@ interface Device extends Disposable {
   readonly withdrawn: { offerId: string; reason: string }[];
 }
 
-async function openDevice(service: TestService, driverId: string, acknowledges: () => boolean): Promise<Device> {
-  const socket = io(`${service.urlOf('gateway')}/drivers`, {
+async function openDevice(
+  service: TestService,
+  driverId: string,
+  acknowledges: () => boolean,
+  url = service.urlOf('gateway'),
+): Promise<Device> {
+  const socket = io(`${url}/drivers`, {
     auth: { token: await service.token('driver', driverId) },
     transports: ['websocket'],
     reconnection: false,
@@ -200,6 +205,23 @@ test('a late notice of a term that was over before the driver connected isn’t 
   ]);
   await vi.waitFor(() => expect(second.withdrawn).toHaveLength(1), DEADLINE);
   expect(second.pushes).toEqual([]);
+});
+
+test('a gateway that is told to end hangs up its own drivers alone, so that a stock client comes again', async () => {
+  await using service = await startTestService({ processes: [ROLES, ['gateway']] });
+  await openCity(service, ['d1', 'd2']);
+  await using elsewhere = await openFanout({ kind: 'postgres', databaseUrl: service.databaseUrl }, () => {});
+  using stays = await openDevice(service, 'd1', () => true);
+  using leaves = await openDevice(service, 'd2', () => true, service.services[1]!.url);
+  const left: string[] = [];
+  stays.socket.on('disconnect', (reason) => left.push(`d1: ${reason}`));
+  leaves.socket.on('disconnect', (reason) => left.push(`d2: ${reason}`));
+  await service.services[1]!.drain();
+  await vi.waitFor(() => expect(left).toContain('d2: transport close'), DEADLINE);
+  // What processes tell each other comes in order: whoever has heard of this would have heard of anything before it.
+  elsewhere.tell([{ driverId: 'd1', event: 'offer:withdrawn', data: { offerId: 'an offer', reason: 'expired' } }]);
+  await vi.waitFor(() => expect(stays.withdrawn.length + left.length).toBeGreaterThan(1), DEADLINE);
+  expect(left).toEqual(['d2: transport close']);
 });
 
 test('a hundred offers made at once come as notifications: nothing is written to tell of them', async () => {
