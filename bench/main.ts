@@ -9,8 +9,8 @@ import { benchIdle, formatIdle } from './idle/idle.ts';
 import { benchJobs, formatJobs, isSound as isJobsSound } from './jobs/jobs.ts';
 import { benchLeases, formatLeases } from './leases/leases.ts';
 import { describeMachine, type Machine } from './machine.ts';
-
-import { makeReport, RESULTS } from './report.ts';
+import { makeReport } from './report.ts';
+import { RESULTS } from './results.ts';
 import { benchRound, formatRound } from './round/round.ts';
 import { benchVerify, formatVerify } from './verify/verify.ts';
 
