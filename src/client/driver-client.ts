@@ -45,7 +45,7 @@ export interface DriverState {
 }
 
 export interface DriverEvents {
-  /** On every connect, and the truth: whatever the app believed before gives way to it. */
+  /** On every connect, and when another notice may have been lost; the truth: whatever the app believed gives way to it. */
   state?(state: DriverState): void;
   /** A new offer; each is shown once, however often it is pushed. */
   offer?(offer: ShownOffer): void;

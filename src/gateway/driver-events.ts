@@ -66,7 +66,9 @@ export function handleDriverEvents(deps: GatewayDeps, seat: Seat): void {
           return reply({ ok: false, error: { code: 'invalid_request', detail: z.prettifyError(shape.error) } });
         }
         const handle = handlers[event] as (data: unknown) => Promise<unknown>;
-        reply({ ok: true, data: (await handle(shape.data)) ?? {} });
+        const data = (await handle(shape.data)) ?? {};
+        seat.told += 1;
+        reply({ ok: true, data });
       } catch (error) {
         reply({ ok: false, error: { code: codeOf(deps, error) } });
       } finally {
@@ -98,18 +100,24 @@ function orRefuse<A extends { readonly refused: string | null }>(answer: A): A {
 
 function handlersOf({ leasing, positions, regions }: GatewayDeps, seat: Seat): Handlers {
   const { driverId, region } = seat;
+  const isOver = (rideId: string): void => {
+    if (seat.standing === rideId.toLowerCase()) seat.standing = 'free';
+  };
   const advance =
     (status: RideStep) =>
     async ({ rideId }: { rideId: string }) => {
       orRefuse(await leasing.advance(homeOf(rideId, 'ride_not_found'), { rideId, driverId, status }));
+      if (status === 'completed') isOver(rideId);
       return { rideId, status };
     };
   return {
     online: async () => {
       orRefuse(await leasing.online(region, driverId));
+      if (seat.standing === 'offline') seat.standing = 'free';
     },
     offline: async () => {
       orRefuse(await leasing.offline(region, driverId));
+      seat.standing = 'offline';
     },
     location: async (position) => {
       positions.report(region, { driverId, position: { ...position, cell: cellOf(position) } });
@@ -119,6 +127,7 @@ function handlersOf({ leasing, positions, regions }: GatewayDeps, seat: Seat): H
       const confirmed = await acceptPushed(leasing, seat, claim, async () =>
         orRefuse(await leasing.confirm(homeOf(offerId, 'offer_not_found'), claim)),
       );
+      seat.standing = confirmed.ride_id;
       return {
         assignment: {
           rideId: confirmed.ride_id,
@@ -142,6 +151,7 @@ function handlersOf({ leasing, positions, regions }: GatewayDeps, seat: Seat): H
       const home = homeOf(rideId, 'ride_not_found');
       if ((await regions.byNumber(home)) === null) throw new EventRefused('ride_not_found');
       orRefuse(await leasing.unassign(home, { rideId, driverId, reason: reasonCode }));
+      isOver(rideId);
       return { rideId, status: 'searching' };
     },
   };

@@ -1,7 +1,7 @@
 /**
  * Carries notices to the gateway that has the driver's socket, through socket.io's adapters: within the process, over
  * PostgreSQL's NOTIFY, or over Redis' sharded pub/sub. A lost notice is late, never lost: gateways look for offers
- * that no device has acknowledged.
+ * that no device has acknowledged, and for drivers to whom something else applies than they were told.
  */
 import { createAdapter as createPostgresAdapter } from '@socket.io/postgres-adapter';
 import { createShardedAdapter } from '@socket.io/redis-adapter';

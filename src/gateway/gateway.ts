@@ -22,6 +22,9 @@ const LOOK_EVERY_MS = { least: 50, most: 1_000 };
 /** The same for silent drivers of whom it is time to say that they are there: a sixth of the shortest grace. */
 const TOUCH_EVERY_MS = { least: 100, most: 2_000 };
 const UNDELIVERED_MAX = 1_000;
+/** How often what drivers were told is compared with the records: twice the region's push retry, within these. */
+const CORRECT_EVERY_MS = { least: 200, most: 2_000 };
+const CORRECTED_TOGETHER_MAX = 1_000;
 const SOCKETS_MAX = 100_000;
 /** Connections that are nobody’s yet: they have the fan-out's `connectTimeout` to show a token. */
 const STRANGERS_MAX = 10_000;
@@ -100,6 +103,11 @@ export class Gateway {
         () => this.#pushUndelivered(),
         failed('the look for undelivered offers failed', LOOK_EVERY_MS.most),
       ),
+      lookAgain(
+        CORRECT_EVERY_MS.most,
+        () => this.#correctMistaken(),
+        failed('the look for mistaken drivers failed', CORRECT_EVERY_MS.most),
+      ),
     ];
   }
 
@@ -135,6 +143,8 @@ export class Gateway {
       lastSeenAtMs,
       fence: 0,
       push: null,
+      standing: 'free',
+      told: 0,
       early: [],
     };
     this.#seats.get(driverId)?.socket.disconnect(true);
@@ -161,10 +171,7 @@ export class Gateway {
     try {
       const snapshot = await this.#snapshotOf(seat.driverId);
       if (snapshot === null) throw new GatewayRefusal('driver_not_found');
-      const { status, offer, assignment } = snapshot;
-      seat.fence = snapshot.fence;
-      seat.socket.emit('state', { status, offer, assignment });
-      if (offer !== null && !snapshot.offerReceived) this.#push(seat, offer);
+      this.#tellState(seat, snapshot);
       const early = seat.early ?? [];
       seat.early = null;
       for (const notice of early) this.#tell(seat, notice);
@@ -172,6 +179,14 @@ export class Gateway {
       this.#deps.log.warn({ err: error }, 'a driver’s state could not be read');
       comeAgain(seat);
     }
+  }
+
+  #tellState(seat: Seat, { status, offer, assignment, fence, offerReceived }: DriverSnapshot): void {
+    seat.fence = fence;
+    seat.standing = status === 'offline' ? 'offline' : (assignment?.rideId ?? 'free');
+    seat.told += 1;
+    seat.socket.emit('state', { status, offer, assignment });
+    if (offer !== null && !offerReceived) this.#push(seat, offer);
   }
 
   /**
@@ -190,6 +205,9 @@ export class Gateway {
 
   #tell(seat: Seat, notice: DriverNotice): void {
     if (notice.event === 'offer') return this.#push(seat, notice.data);
+    if (notice.event === 'assignment') seat.standing = notice.data.rideId;
+    if (notice.event === 'ride:cancelled' && seat.standing === notice.data.rideId) seat.standing = 'free';
+    seat.told += 1;
     if (notice.event === 'offer:withdrawn' && seat.push?.offer.offerId === notice.data.offerId) seat.push.isOver = true;
     seat.socket.emit(notice.event, notice.data);
   }
@@ -203,6 +221,7 @@ export class Gateway {
     if (last !== null) last.isOver = true;
     const push: Push = { offer, receipt: null, isOver: false };
     seat.push = push;
+    seat.told += 1;
     void this.#deps.regions.byNumber(seat.region).then(
       (region) => {
         if (region === null) return;
@@ -231,6 +250,38 @@ export class Gateway {
       }
     }
     return nextInMs;
+  }
+
+  /**
+   * Tells drivers what holds to whom something else was told, for longer than a push may take: a notice was lost, or nobody
+   * was left to send it. Returns when to look again.
+   */
+  async #correctMistaken(): Promise<number> {
+    const { database, regions } = this.#deps;
+    let nextInMs = CORRECT_EVERY_MS.most;
+    const told = [...this.#seats.values()].filter((seat) => seat.early === null);
+    for (const [number, seats] of Map.groupBy(told, (seat) => seat.region)) {
+      const region = await regions.byNumber(number);
+      if (region === null) continue;
+      const { pushRetryMs } = region.policy;
+      nextInMs = Math.min(nextInMs, Math.max(2 * pushRetryMs, CORRECT_EVERY_MS.least));
+      for (let i = 0; i < seats.length; i += CORRECTED_TOGETHER_MAX) {
+        const some = seats.slice(i, i + CORRECTED_TOGETHER_MAX);
+        const mistaken = await transitions.mistakenDrivers(database.hot, number, some, pushRetryMs);
+        await Promise.all(mistaken.map((driverId) => this.#correct(this.#seats.get(driverId))));
+      }
+    }
+    return nextInMs;
+  }
+
+  /** Unless it is told something while its state is read: that is newer. */
+  async #correct(seat: Seat | undefined): Promise<void> {
+    if (seat === undefined || seat.early !== null) return;
+    const { told } = seat;
+    const snapshot = await this.#snapshotOf(seat.driverId);
+    if (snapshot === null || seat.told !== told) return;
+    this.#deps.metrics.statesCorrected.inc();
+    this.#tellState(seat, snapshot);
   }
 
   /** Keeps drivers present who are connected and have nothing to say. Returns when to do it again. */

@@ -1,4 +1,4 @@
-/** What drivers are told. A notice may be lost at any time: the records say it again on the next push or connect. */
+/** What drivers are told. A notice may be lost at any time: gateways find in the records who wasn't told. */
 import type { Point } from '../../domain/geo.ts';
 
 export interface OfferMessage {

@@ -3,6 +3,7 @@ import type { Socket } from 'socket.io';
 import type { Authenticator } from '../auth.ts';
 import type { Database } from '../database/connection.ts';
 import type { Leasing } from '../leasing/leasing.ts';
+import type { Standing } from '../leasing/transitions.ts';
 import type { Logger } from '../ops/log.ts';
 import type { Metrics } from '../ops/metrics.ts';
 import type { Positions } from '../positions.ts';
@@ -36,6 +37,10 @@ export interface Seat {
   /** Of the records when it connected: a notice of an older term is late, and not shown any more. */
   fence: number;
   push: Push | null;
+  /** What the device makes of all that it was told. */
+  standing: Standing;
+  /** How often it was told anything: what was read before the last time may be older than what it knows. */
+  told: number;
   /** Notices that came before the driver was told its state, which is the first thing to be told; null: it was. */
   early: DriverNotice[] | null;
 }

@@ -707,6 +707,21 @@ export async function dropOldKeys(sql: Sql, region: number, limit: number): Prom
   return row!.dropped;
 }
 
+/** What a driver's device was told last: that it is off duty, free (an offer may be open), or the id of the ride it has. */
+export type Standing = 'offline' | 'free' | (string & {});
+
+/** Those to whom something else has applied for longer than `afterMs`. */
+export async function mistakenDrivers(
+  sql: Sql,
+  region: number,
+  told: readonly { readonly driverId: string; readonly standing: Standing }[],
+  afterMs: number,
+): Promise<string[]> {
+  const rows = await sql<{ driver_id: string }[]>`select driver_id from mistaken_drivers(${region}::smallint,
+    ${told.map(({ driverId }) => driverId)}::text[], ${told.map(({ standing }) => standing)}::text[], ${afterMs}::int) driver_id`;
+  return rows.map((row) => row.driver_id);
+}
+
 /** Live offers that no device has acknowledged within `afterMs` of their grant, as they are pushed. */
 export async function undeliveredOffers(
   sql: Sql,

@@ -177,6 +177,11 @@ export function createMetrics() {
       labelNames: ['kind'],
       registers,
     }),
+    statesCorrected: new Counter({
+      name: 'cabrank_driver_states_corrected_total',
+      help: 'Drivers told their state anew, because something else held than what they had been told.',
+      registers,
+    }),
     connectedDrivers: new Gauge({
       name: 'cabrank_connected_drivers',
       help: 'Drivers with a socket on this process.',

@@ -3,10 +3,13 @@ import { io, type Socket } from 'socket.io-client';
 import { expect, test, vi } from 'vitest';
 import { ROLES } from '../../src/config.ts';
 import { RiderClient } from '../../src/client/rider-client.ts';
+import { connectDatabase } from '../../src/database/connection.ts';
 import { openFanout } from '../../src/gateway/fanout.ts';
 import type { OfferMessage } from '../../src/gateway/notices.ts';
 import { newId, newLeaseToken } from '../../src/leasing/ids.ts';
+import * as transitions from '../../src/leasing/transitions.ts';
 import { verify } from '../../src/verify/verify.ts';
+import { addRides, lease, leaseTerms } from '../support/city.ts';
 import { withConnection } from '../support/database.ts';
 import { CITY, openCity, startTestService, type TestService } from '../support/service.ts';
 
@@ -22,7 +25,7 @@ interface Device extends Disposable {
   readonly socket: Socket;
   /** Every push, also of the same offer. */
   readonly pushes: Offer[];
-  readonly states: { status: string; offer: Offer | null }[];
+  readonly states: { status: string; offer: Offer | null; assignment: { rideId: string } | null }[];
   readonly withdrawn: { offerId: string; reason: string }[];
 }
 
@@ -275,6 +278,52 @@ test('a driver who connects is told its state before anything else, whatever hap
   );
   await vi.waitFor(() => expect(told).toEqual(['state', 'offer:withdrawn']), DEADLINE);
   socket.disconnect();
+});
+
+test('a driver whom nobody told what happened is told its state within seconds, and one who knows isn’t', async () => {
+  await using service = await startTestService({ processes: [['api', 'gateway']], policy: { pushRetryMs: 100 } });
+  const driverIds = ['lost-his-ride', 'got-a-ride', 'retired', 'knows-it-all'];
+  await openCity(service, driverIds);
+  using devices = new DisposableStack();
+  const opened: Device[] = [];
+  for (const driverId of driverIds) opened.push(devices.use(await openDevice(service, driverId, () => true)));
+  for (const device of opened) await goOnline(device);
+  const [loser, winner, retired, knowing] = opened as [Device, Device, Device, Device];
+  const accepted = async ({ pushes, socket }: Device): Promise<string> => {
+    await vi.waitFor(() => expect(pushes).toHaveLength(1), DEADLINE);
+    const { offerId, leaseToken, rideId } = pushes[0]!;
+    expect(await socket.emitWithAck('accept', { offerId, leaseToken })).toMatchObject({ ok: true });
+    return rideId;
+  };
+  await using database = connectDatabase(service.databaseUrl, { hotConnections: 1, coldConnections: 1 });
+  const sql = database.hot;
+  const [{ number: region }] = (await sql`select number from regions`) as unknown as [{ number: number }];
+  const [lost, won, done] = (await addRides(sql, region, 3)) as [string, string, string];
+  await lease(sql, region, lost, 'lost-his-ride');
+  await lease(sql, region, done, 'knows-it-all');
+  expect(await accepted(loser)).toBe(lost);
+  const rideId = await accepted(knowing);
+  for (const step of ['arrive', 'start', 'complete'])
+    expect(await knowing.socket.emitWithAck(step, { rideId })).toMatchObject({ ok: true });
+
+  // As by a process that ended before it told anybody.
+  const cancels = { rideId: lost, riderId: null, source: 'rider' as const, reason: 'test' };
+  expect(await transitions.cancelRides(sql, region, [cancels], true)).toMatchObject([{ applied: true }]);
+  const ask = { rideId: won, driverId: 'got-a-ride', pickupEtaS: 60, offerId: newId(region) };
+  const made = [{ ...ask, leaseToken: newLeaseToken() }];
+  expect(await transitions.assignDrivers(sql, region, made, leaseTerms, true)).toMatchObject([{ refused: null }]);
+  await transitions.takeOffline(sql, region, ['retired'], 'silent', true);
+  await vi.waitFor(() => {
+    expect(loser.states[1]).toMatchObject({ status: 'available', assignment: null });
+    expect(winner.states[1]).toMatchObject({ status: 'assigned', assignment: { rideId: won } });
+    expect(retired.states[1]).toMatchObject({ status: 'offline' });
+  }, DEADLINE);
+  expect(knowing.states).toHaveLength(1);
+
+  // Once: another look finds only what happened since.
+  await transitions.takeOffline(sql, region, ['knows-it-all'], 'silent', true);
+  await vi.waitFor(() => expect(knowing.states[1]).toMatchObject({ status: 'offline' }), DEADLINE);
+  expect(opened.map(({ states }) => states.length)).toEqual([2, 2, 2, 2]);
 });
 
 test('data that isn’t as described is answered by name, and a connection without a driver’s token is refused', async () => {

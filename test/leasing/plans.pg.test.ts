@@ -370,6 +370,10 @@ async function runLookups({ sql, region, watch }: Bench): Promise<void> {
   ]);
   // By the one index it stops at the fiftieth; by the other it looks at all that are pending, a hundred, each with driver and ride.
   expect(sumOf(undelivered.entries), JSON.stringify(undelivered.entries)).toBeLessThan(2 * ENTRIES_MAX);
+  const told = Array.from({ length: 50 }, (_, i) => ({ driverId: `d${i + 1}`, standing: 'free' }));
+  expect(await indexesOf('mistakenDrivers', () => t.mistakenDrivers(sql, region, told, 0))).toEqual([
+    'driver_state_region_driver_id_pk',
+  ]);
   const near = await indexesOf('driversNear', () =>
     t.driversNear(sql, region, 'available', [cellOf(CENTER)], defaultPolicy.positionStaleMs),
   );
