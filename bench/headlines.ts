@@ -1,16 +1,16 @@
 /** Every benchmark in a line or two: of this machine, and of one with more cores. */
 import type { AllResults } from './results.ts';
+import { type Cell, show, showExcess } from './show.ts';
 
 type Headline = readonly [what: string, of: (results: AllResults) => string | null];
 
-const thousands = (n: number): string => n.toLocaleString('en-US');
 const CONTENDER = 'Cabrank, sets of 50 × 8';
 const ROUND = 5_000;
 
 const HEADLINES: readonly Headline[] = [
   [
     'whole rides a second, held for a minute (times one at a time without a service)',
-    ({ city }) => (city === undefined ? null : `${thousands(city.ridesPerSecond)} (${city.ratio})`),
+    ({ city }) => (city === undefined ? null : `${show(city.ridesPerSecond)} (${city.ratio})`),
   ],
   [
     'CPU ms a ride at that rate, service + database',
@@ -30,25 +30,23 @@ const HEADLINES: readonly Headline[] = [
     'lease cycles a second in sets of 50 (times one at a time)',
     ({ leases }) => {
       const sets = leases?.contenders.find(({ name }) => name === CONTENDER);
-      return sets?.cyclesPerSecond == null ? null : `${thousands(sets.cyclesPerSecond.median)} (${sets.ratio})`;
+      return sets?.cyclesPerSecond == null ? null : `${show(sets.cyclesPerSecond.median)} (${sets.ratio})`;
     },
   ],
   [
     'pairs for 5,000 rides among 5,000 drivers, ms (over the optimum)',
     ({ round }) => {
       const even = round?.cases.find(({ rides, drivers }) => rides === ROUND && drivers === ROUND);
-      return even?.overOptimum == null
-        ? null
-        : `${even.batchMs.median} (${((even.overOptimum - 1) * 100).toFixed(1)} %)`;
+      return even?.overOptimum == null ? null : `${even.batchMs.median} (${showExcess(even.overOptimum)})`;
     },
   ],
   [
     '50,000 leases that end within a second: all free after ms (confirms’ p99, times the quiet one)',
-    ({ herd }) => (herd === undefined ? null : `${thousands(herd.allFreeAfterMs)} (${herd.p99Ratio})`),
+    ({ herd }) => (herd === undefined ? null : `${show(herd.allFreeAfterMs)} (${herd.p99Ratio})`),
   ],
   [
     '10,000 drivers on one process: of a core; all back after ms',
-    ({ gateway }) => (gateway?.cpu == null ? null : `${gateway.cpu.gateway}; ${thousands(gateway.reconnectMs.max)}`),
+    ({ gateway }) => (gateway?.cpu == null ? null : `${gateway.cpu.gateway}; ${show(gateway.reconnectMs.max)}`),
   ],
   [
     'two processes by roles, times one with all',
@@ -62,5 +60,5 @@ const HEADLINES: readonly Headline[] = [
 const sumOf = (parts: readonly number[]): number => Math.round(100 * parts.reduce((sum, part) => sum + part, 0)) / 100;
 
 /** Rows of what, here, there. */
-export const headlines = (here: AllResults, there: AllResults): (string | null)[][] =>
+export const headlines = (here: AllResults, there: AllResults): Cell[][] =>
   HEADLINES.map(([what, of]) => [what, of(here), of(there)]);

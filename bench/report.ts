@@ -11,6 +11,7 @@ import type { Machine } from './machine.ts';
 import type { Percentiles } from './percentiles.ts';
 import { type AllResults, type Measured, readResults, type Results, RESULTS } from './results.ts';
 import type { RoundFigures } from './round/round.ts';
+import { type Cell, show, showExcess } from './show.ts';
 import type { VerifyFigures } from './verify/verify.ts';
 
 /** Of the last versions that were measured on a machine with as many. */
@@ -43,17 +44,11 @@ export async function makeReport(): Promise<string> {
   return `${sections.flat().join('\n\n')}\n`;
 }
 
-type Cell = string | number | null | undefined;
-
 function table(head: readonly string[], rows: readonly (readonly Cell[])[]): string {
   const lines = [head, head.map(() => '---'), ...rows.map((row) => row.map(show))];
   return lines.map((cells) => `| ${cells.join(' | ')} |`).join('\n');
 }
 
-const show = (cell: Cell): string => {
-  if (cell === null || cell === undefined) return '–';
-  return typeof cell === 'number' ? cell.toLocaleString('en-US') : cell;
-};
 const percentiles = ({ p50, p95, p99 }: Percentiles): string => `${show(p50)} / ${show(p95)} / ${show(p99)}`;
 
 const intro = ({ cpu, cores, memoryGb, node, os }: Machine): string => `# Benchmarks
@@ -67,7 +62,7 @@ lease cycle in sets of 50 took it 0.41 ms of a processor instead of 0.36.`;
 
 const headlinesSection = ({ cores }: Machine, here: AllResults, there: AllResults): string => `## In short
 
-${table(['', `${cores} cores`, `${there.city?.machine.cores ?? 4} cores, earlier versions`], headlines(here, there))}`;
+${table(['', `${cores} cores`, '4 cores, earlier versions'], headlines(here, there))}`;
 
 function leasesSection({ contenders, connections, drivers, seconds, disk, soak }: LeasesFigures): string {
   return `## Lease cycles
@@ -166,7 +161,7 @@ ${table(
     `${batchMs.min}–${batchMs.max}`,
     leaseMs,
     `${meanEtaS.nearest}, ${meanEtaS.batch}`,
-    overOptimum === null ? null : `${((overOptimum - 1) * 100).toFixed(1)} %`,
+    overOptimum === null ? null : showExcess(overOptimum),
     others.dense,
     others.linearSumAssignment,
   ]),

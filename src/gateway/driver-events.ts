@@ -6,7 +6,7 @@ import { OverloadedError } from '../leasing/group-commit.ts';
 import { regionOf } from '../leasing/ids.ts';
 import type { RideStep } from '../leasing/transitions.ts';
 import { acceptPushed, endPush } from './offer-pushes.ts';
-import type { GatewayDeps, Seat } from './seat.ts';
+import { type GatewayDeps, loseRide, type Seat } from './seat.ts';
 
 /** Events of one driver under way at the same time; an app waits for its answers. */
 const IN_HAND_MAX = 16;
@@ -67,7 +67,8 @@ export function handleDriverEvents(deps: GatewayDeps, seat: Seat): void {
         }
         const handle = handlers[event] as (data: unknown) => Promise<unknown>;
         const data = (await handle(shape.data)) ?? {};
-        seat.told += 1;
+        // Whoever sends positions without end learns nothing from their answers.
+        if (event !== 'location') seat.told += 1;
         reply({ ok: true, data });
       } catch (error) {
         reply({ ok: false, error: { code: codeOf(deps, error) } });
@@ -100,14 +101,11 @@ function orRefuse<A extends { readonly refused: string | null }>(answer: A): A {
 
 function handlersOf({ leasing, positions, regions }: GatewayDeps, seat: Seat): Handlers {
   const { driverId, region } = seat;
-  const isOver = (rideId: string): void => {
-    if (seat.standing === rideId.toLowerCase()) seat.standing = 'free';
-  };
   const advance =
     (status: RideStep) =>
     async ({ rideId }: { rideId: string }) => {
       orRefuse(await leasing.advance(homeOf(rideId, 'ride_not_found'), { rideId, driverId, status }));
-      if (status === 'completed') isOver(rideId);
+      if (status === 'completed') loseRide(seat, rideId.toLowerCase());
       return { rideId, status };
     };
   return {
@@ -151,7 +149,7 @@ function handlersOf({ leasing, positions, regions }: GatewayDeps, seat: Seat): H
       const home = homeOf(rideId, 'ride_not_found');
       if ((await regions.byNumber(home)) === null) throw new EventRefused('ride_not_found');
       orRefuse(await leasing.unassign(home, { rideId, driverId, reason: reasonCode }));
-      isOver(rideId);
+      loseRide(seat, rideId.toLowerCase());
       return { rideId, status: 'searching' };
     },
   };

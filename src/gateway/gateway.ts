@@ -11,7 +11,7 @@ import { handleDriverEvents } from './driver-events.ts';
 import type { DriverConnected } from './fanout.ts';
 import type { DriverNotice, OfferMessage } from './notices.ts';
 import { pushOffer, type Push } from './offer-pushes.ts';
-import type { GatewayDeps, Seat } from './seat.ts';
+import { type GatewayDeps, loseRide, type Seat } from './seat.ts';
 import { Turns } from './turns.ts';
 
 /**
@@ -206,7 +206,7 @@ export class Gateway {
   #tell(seat: Seat, notice: DriverNotice): void {
     if (notice.event === 'offer') return this.#push(seat, notice.data);
     if (notice.event === 'assignment') seat.standing = notice.data.rideId;
-    if (notice.event === 'ride:cancelled' && seat.standing === notice.data.rideId) seat.standing = 'free';
+    if (notice.event === 'ride:cancelled') loseRide(seat, notice.data.rideId);
     seat.told += 1;
     if (notice.event === 'offer:withdrawn' && seat.push?.offer.offerId === notice.data.offerId) seat.push.isOver = true;
     seat.socket.emit(notice.event, notice.data);

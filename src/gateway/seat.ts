@@ -44,3 +44,8 @@ export interface Seat {
   /** Notices that came before the driver was told its state, which is the first thing to be told; null: it was. */
   early: DriverNotice[] | null;
 }
+
+/** The driver was told that he doesn't have this ride any more. */
+export function loseRide(seat: Seat, rideId: string): void {
+  if (seat.standing === rideId) seat.standing = 'free';
+}
