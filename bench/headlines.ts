@@ -1,4 +1,5 @@
 /** Every benchmark in a line or two: of this machine, and of one with more cores. */
+import { timesFirst } from './growth/growth.ts';
 import type { AllResults } from './results.ts';
 import { type Cell, show, showExcess } from './show.ts';
 
@@ -49,10 +50,12 @@ const HEADLINES: readonly Headline[] = [
     ({ gateway }) => (gateway?.cpu == null ? null : `${gateway.cpu.gateway}; ${show(gateway.reconnectMs.max)}`),
   ],
   [
-    'two processes by roles, times one with all',
+    'two processes by roles, times one with all (while cores are free)',
     ({ growth }) => {
-      const [one, two] = growth?.processes ?? [];
-      return one?.held == null || two?.held == null ? null : (two.held.ratePerS / one.held.ratePerS).toFixed(2);
+      if (growth === undefined) return null;
+      const { processes, withFreeCores } = growth;
+      const ofTwo = (deployments: typeof processes): number | null => timesFirst(deployments, deployments[1]!);
+      return `${show(ofTwo(processes))} (${withFreeCores === null ? 'not measured' : show(ofTwo(withFreeCores.processes))})`;
     },
   ],
 ];

@@ -178,7 +178,8 @@ async function growth(asked: Asked, { machine, say, signal }: Surroundings): Pro
     say,
     signal,
   });
-  const violations = figures.processes.reduce((sum, { verify }) => sum + verify.violations, 0);
+  const deployments = [...figures.processes, ...(figures.withFreeCores?.processes ?? [])];
+  const violations = deployments.reduce((sum, { verify }) => sum + verify.violations, 0);
   return { figures, text: formatGrowth(figures), isSound: violations === 0 };
 }
 

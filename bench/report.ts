@@ -2,7 +2,7 @@
 import type { CityFigures } from './city/city.ts';
 import type { RunFigures } from './city/trial.ts';
 import type { GatewayFigures } from './gateway/gateway.ts';
-import { type GrowthFigures, nameRoles } from './growth/growth.ts';
+import { type GrowthFigures, nameRoles, timesFirst } from './growth/growth.ts';
 import { headlines } from './headlines.ts';
 import type { HerdFigures } from './herd/herd.ts';
 import type { IdleFigures } from './idle/idle.ts';
@@ -194,7 +194,32 @@ has its state, and its offer, ${percentiles(g.killed.reconnectMs)} ms after the 
 What bounds it: on 2 cores the load generator's one process needs most of that time to begin ten thousand connections. From the first that reached the
 gateway to the last that was told its state were 3 to 6 s.`;
 
-const growthSection = ({ processes, sizes }: GrowthFigures): string => `## Growth
+const processesTable = (deployments: GrowthFigures['processes']): string =>
+  table(
+    [
+      'roles of each process',
+      'rides/s held',
+      'times the first',
+      'request→offer p50 / p95 / p99 ms',
+      'CPU ms a ride, service + database',
+      'load',
+      'violations',
+    ],
+    deployments.map((deployment) => {
+      const { processes, held, verify } = deployment;
+      return [
+        processes.map(nameRoles).join(' · '),
+        held?.ratePerS ?? 0,
+        timesFirst(deployments, deployment),
+        held === null ? null : percentiles(held.requestToOfferMs),
+        held === null ? null : cpuOf(held),
+        held?.cpuMsPerRide?.load,
+        verify.violations,
+      ];
+    }),
+  );
+
+const growthSection = ({ processes, withFreeCores, sizes }: GrowthFigures): string => `## Growth
 
 Lease cycles in sets of 50, each on a database of its own, by turns.
 
@@ -210,25 +235,19 @@ ${table(
   ]),
 )}
 
-${table(
-  [
-    'roles of each process',
-    'rides/s held',
-    'request→offer p50 / p95 / p99 ms',
-    'CPU ms a ride, service + database',
-    'violations',
-  ],
-  processes.map(({ processes: roles, held, verify }) => [
-    roles.map(nameRoles).join(' · '),
-    held?.ratePerS ?? 0,
-    held === null ? null : percentiles(held.requestToOfferMs),
-    held === null ? null : cpuOf(held),
-    verify.violations,
-  ]),
-)}
+The city with more processes, the database and the load generator on the same cores.
 
-The second process pays where it takes a role over. Two with all roles cost the database half as much again: their sets are half as large, and both
-look at the same rides. With the database and the load generator on the same cores there are none left for four.`;
+${processesTable(processes)}
+${withFreeCores === null ? '' : freeCores(withFreeCores)}
+What bounds it: a second process pays where it takes a role over. Two with all roles cost the database half as much again: their sets are
+half as large, and both look at the same rides. Where the database and the load generator take the rest of the cores there are none for four.`;
+
+const freeCores = ({ coresEach, processes }: NonNullable<GrowthFigures['withFreeCores']>): string => `
+As long as cores are free: the same with each process of the service held to ${coresEach} of a core by a control group's quota, so that the
+database and the load generator have what they ask for.
+
+${processesTable(processes)}
+`;
 
 const verifySection = ({ machine, connections, pasts }: Measured<VerifyFigures>): string => `## Verify
 

@@ -7,8 +7,9 @@ import { cpuSeconds } from '../cpu.ts';
 import { cabrankCycle } from '../leases/cabrank.ts';
 import type { Session } from '../leases/contender.ts';
 import { type Member, startMember, startTogether, type Verified, verifyRecords } from '../member.ts';
-import { type Spread, spreadOf } from '../spread.ts';
 import { addPast } from '../past.ts';
+import { canHoldProcesses, CpuQuota } from '../quota.ts';
+import { type Spread, spreadOf } from '../spread.ts';
 
 export interface GrowthOptions {
   readonly drivers: readonly number[];
@@ -42,6 +43,8 @@ interface OfSize {
 
 export interface GrowthFigures {
   readonly processes: readonly OfProcesses[];
+  /** The same with each process of the service held to a part of a core, so that some are free; null where that can't be, or wasn't measured. */
+  readonly withFreeCores: { readonly coresEach: number; readonly processes: readonly OfProcesses[] } | null;
   readonly sizes: readonly OfSize[];
 }
 
@@ -52,6 +55,9 @@ const DEPLOYMENTS = [
   ['', ''],
   ['api,matcher,sweeper,outbox', 'api', 'gateway', 'gateway'],
 ];
+/** Of a core for each process of the service: with two of them the database and the load have as much as they use. */
+const CORES_EACH = 0.25;
+const HELD_DEPLOYMENTS = DEPLOYMENTS.filter((processes) => processes.length <= 2);
 const CITY_DRIVERS = 2_000;
 /** How the cycles are driven. */
 const CONNECTIONS = 8;
@@ -62,8 +68,15 @@ const START_RATE = 400;
 export async function benchGrowth(options: GrowthOptions): Promise<GrowthFigures> {
   const sizes = await measureSizes(options);
   const processes: OfProcesses[] = [];
-  for (const roles of DEPLOYMENTS) processes.push(await measureProcesses(options, roles));
-  return { processes, sizes };
+  for (const roles of DEPLOYMENTS) processes.push(await measureProcesses(options, roles, null));
+  return { processes, withFreeCores: await measureWithFreeCores(options), sizes };
+}
+
+async function measureWithFreeCores(options: GrowthOptions): Promise<GrowthFigures['withFreeCores']> {
+  if (!canHoldProcesses()) return null;
+  const processes: OfProcesses[] = [];
+  for (const roles of HELD_DEPLOYMENTS) processes.push(await measureProcesses(options, roles, CORES_EACH));
+  return { coresEach: CORES_EACH, processes };
 }
 
 /** A database of its own, with so many drivers and so long a past. */
@@ -134,8 +147,10 @@ async function takeTurn({ sql, session, cpuS }: Site, ms: number): Promise<{ rat
 async function measureProcesses(
   { seconds, workers, say, signal }: GrowthOptions,
   processes: readonly string[],
+  coresEach: number | null,
 ): Promise<OfProcesses> {
   await using open = new AsyncDisposableStack();
+  const quotas = coresEach === null ? [] : processes.map((_, n) => open.use(new CpuQuota(String(n), coresEach)));
   const { database, services } = await startTogether(open, processes);
   const having = (role: string): Member[] =>
     services.filter((_, n) => processes[n] === '' || processes[n]!.split(',').includes(role));
@@ -155,6 +170,7 @@ async function measureProcesses(
     return { held: problem === null, outcome: figures };
   };
   await trial(100, 4);
+  quotas.forEach((quota, n) => quota.hold(services[n]!.pid));
   const found = await findHighestHeld(
     START_RATE,
     (rate) => trial(rate, Math.min(5, seconds)),
@@ -164,16 +180,28 @@ async function measureProcesses(
   return { processes, held: found?.outcome ?? null, verify: await verifyRecords(first.databaseUrl) };
 }
 
+/** What a deployment holds times what the first one does; null where either holds nothing. */
+export const timesFirst = (deployments: readonly OfProcesses[], { held }: OfProcesses): number | null =>
+  held === null || deployments[0]!.held === null
+    ? null
+    : Math.round((100 * held.ratePerS) / deployments[0]!.held.ratePerS) / 100;
+
 export const nameRoles = (roles: string): string => (roles === '' ? 'all' : roles);
 
-export const formatGrowth = ({ processes, sizes }: GrowthFigures): string =>
+const formatProcesses = ({ processes, held, verify }: OfProcesses): string =>
+  `       ${processes.map(nameRoles).join(' · ')}: ${held?.ratePerS ?? 0} rides/s held; verify ${verify.violations} violations`;
+
+export const formatGrowth = ({ processes, withFreeCores, sizes }: GrowthFigures): string =>
   [
     ...sizes.map(
       ({ drivers, history, cyclesPerSecond: { median, min, max }, cpuMsPerCycle }) =>
         `growth ${drivers} drivers, ${history} past offers: ${median} cycles/s (${min}–${max}), ${cpuMsPerCycle?.median ?? '?'} ms of the database each`,
     ),
-    ...processes.map(
-      ({ processes: roles, held, verify }) =>
-        `       ${roles.map(nameRoles).join(' · ')}: ${held?.ratePerS ?? 0} rides/s held; verify ${verify.violations} violations`,
-    ),
+    ...processes.map(formatProcesses),
+    ...(withFreeCores === null
+      ? ['       (this system holds no process to a part of a core)']
+      : [
+          `       each process held to ${withFreeCores.coresEach} of a core:`,
+          ...withFreeCores.processes.map(formatProcesses),
+        ]),
   ].join('\n');
