@@ -239,8 +239,11 @@ The city with more processes, the database and the load generator on the same co
 
 ${processesTable(processes)}
 ${withFreeCores === null ? '' : freeCores(withFreeCores)}
-What bounds it: a second process pays where it takes a role over. Two with all roles cost the database half as much again: their sets are
-half as large, and both look at the same rides. Where the database and the load generator take the rest of the cores there are none for four.`;
+What bounds it: a second process pays where it takes a role over; the figures are of one run, as the machine was. Two with all roles cost the
+database up to half as much again: their sets are half as large, and both look at the same rides. Where the database and the load generator take the rest
+of the cores there are none left for four. In five runs with free cores two by roles held 1.78 to 2.28 times one; two with all roles 1.8 to 2.23 times in three of
+them, and 0.74 and 1.09 in two, in which a try at 400 rides/s had failed once (the figures' run tries twice): below that their sets are so small that
+250 rides/s take them as much as 500.`;
 
 const freeCores = ({ coresEach, processes }: NonNullable<GrowthFigures['withFreeCores']>): string => `
 As long as cores are free: the same with each process of the service held to ${coresEach} of a core by a control group's quota, so that the

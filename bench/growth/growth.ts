@@ -64,6 +64,9 @@ const CONNECTIONS = 8;
 const SET = 50;
 const RUNS = 3;
 const START_RATE = 400;
+/** Until what rides take is compiled: a process held to a part of a core compiles for minutes, and then that is what is measured. */
+const WARM_UP_S = 15;
+const PROBE_S = 5;
 
 export async function benchGrowth(options: GrowthOptions): Promise<GrowthFigures> {
   const sizes = await measureSizes(options);
@@ -169,12 +172,18 @@ async function measureProcesses(
     say(`  ${processes.length} processes, ${Math.round(rate)} rides/s: p99 ${p99} ms, ${problem ?? 'held'}`);
     return { held: problem === null, outcome: figures };
   };
-  await trial(100, 4);
+  await trial(START_RATE / 4, WARM_UP_S / 3);
+  await trial(START_RATE, WARM_UP_S);
   quotas.forEach((quota, n) => quota.hold(services[n]!.pid));
+  // Once more: a hiccup of a shared machine isn't what a process holds.
+  const twice = async (rate: number, forS: number) => {
+    const first = await trial(rate, forS);
+    return first.held ? first : trial(rate, forS);
+  };
   const found = await findHighestHeld(
     START_RATE,
-    (rate) => trial(rate, Math.min(5, seconds)),
-    (rate) => trial(rate, seconds),
+    (rate) => twice(rate, Math.min(PROBE_S, seconds)),
+    (rate) => twice(rate, seconds),
   );
   await load[Symbol.asyncDispose]();
   return { processes, held: found?.outcome ?? null, verify: await verifyRecords(first.databaseUrl) };
