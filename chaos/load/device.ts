@@ -1,4 +1,7 @@
-/** A driver's phone: shows offers, answers them in every way that phones and people do, and drives. */
+/**
+ * A driver's phone: shows offers, answers them in every way that phones and people do, and drives. It never asks what the service
+ * believes: a ride that nobody told it of stays open, and the run fails.
+ */
 import { io, type Socket } from 'socket.io-client';
 import type { Random } from '../../domain/random.ts';
 import type { Offer } from '../../src/client/driver-client.ts';
@@ -8,10 +11,15 @@ import { type Asked, type Heard, sha256 } from './ask.ts';
 import { type AnswerPlan, placeIn, planAnswer } from './plan.ts';
 import { settle, sleep, type World } from './world.ts';
 
+interface Trip {
+  readonly rideId: string;
+  readonly fence: number;
+}
+
 interface DriverState {
   readonly status: DriverStatus;
   readonly offer: Offer | null;
-  readonly assignment: { readonly rideId: string; readonly rideStatus: RideStatus } | null;
+  readonly assignment: (Trip & { readonly rideStatus: RideStatus }) | null;
 }
 
 interface Shown extends Offer {
@@ -22,8 +30,6 @@ interface Shown extends Offer {
 export const CONNECT_TIMEOUT_MS = 3_000;
 const RECONNECT_MS = { least: 50, most: 400 };
 const LOCATION_EVERY_MS = 1_000;
-/** How often a driver without a ride asks what the service believes, in case nobody told him. */
-const LOOK_EVERY_MS = 2_500;
 /** Between the end of a term by this clock and the first accept that calls itself late. */
 const LATE_MARGIN_MS = 100;
 const SHOWN_MAX = 64;
@@ -47,6 +53,8 @@ export class Device {
   #newestFence = 0;
   #answers = 0;
   #tripRideId: string | null = null;
+  /** Of the newest ride that it drove, or drives. */
+  #tripFence = 0;
   /** For measuring: when the last `state` came, and with what. */
   stateAtMs = 0;
 
@@ -63,7 +71,7 @@ export class Device {
 
   /** Until the run is stopped. */
   async run(): Promise<void> {
-    await Promise.all([this.#keepLocation(), this.#keepLooking()]);
+    await this.#keepLocation();
     this.#isClosed = true;
     this.#socket.disconnect();
   }
@@ -85,7 +93,7 @@ export class Device {
     socket.on('offer:withdrawn', ({ offerId }: { offerId: string }) => this.#note('offer:withdrawn', { offerId }));
     socket.on('assignment', ({ rideId, offerId, fence }: { rideId: string; offerId: string; fence: number }) => {
       this.#note('assignment', { rideId, offerId, fence });
-      void this.#drive(rideId, 'assigned', this.#nextPlan());
+      void this.#drive({ rideId, fence }, 'assigned', this.#nextPlan());
     });
     socket.on('ride:cancelled', ({ rideId }: { rideId: string }) => {
       this.#note('ride:cancelled', { rideId });
@@ -109,7 +117,7 @@ export class Device {
     this.stateAtMs = nowMs();
     this.#note('state', { ...(offer !== null && offerFacts(offer)) });
     if (offer !== null) this.#takeOffer(offer);
-    if (assignment !== null) void this.#drive(assignment.rideId, assignment.rideStatus, this.#nextPlan());
+    if (assignment !== null) void this.#drive(assignment, assignment.rideStatus, this.#nextPlan());
     if (status === 'offline') void this.#goOnline();
   }
 
@@ -166,7 +174,7 @@ export class Device {
     }
     if (answer === 'go-offline') await this.#goOffline();
     const heard = await Promise.all(confirms);
-    if (heard.some((each) => each?.outcome === 'ok')) await this.#drive(offer.rideId, 'assigned', plan);
+    if (heard.some((each) => each?.outcome === 'ok')) await this.#drive(offer, 'assigned', plan);
   }
 
   /** The first confirm of an offer, or another of the same: a lost answer is asked for again under the same token. */
@@ -251,12 +259,16 @@ export class Device {
     };
   }
 
-  /** From wherever the ride stands to its end. One trip at a time: the service sees to that, and this relies on it. */
-  async #drive(rideId: string, status: RideStatus, plan: AnswerPlan): Promise<void> {
-    if (this.#tripRideId === rideId) return;
+  /**
+   * From wherever the ride stands to its end. One trip at a time: the service sees to that, and this relies on it. An accept
+   * that is repeated is answered as the first time, though its ride may be over and another in hand.
+   */
+  async #drive({ rideId, fence }: Trip, status: RideStatus, plan: AnswerPlan): Promise<void> {
+    if (this.#tripRideId === rideId || fence < this.#tripFence) return;
     const at = STEPS.findIndex(({ from }) => from === status);
     if (at < 0) return;
     this.#tripRideId = rideId;
+    this.#tripFence = fence;
     if (plan.isOutOfOrder) await this.#step('complete', rideId, plan.over);
     for (const { command } of STEPS.slice(at)) {
       if (command === 'complete' && !(await sleep(this.#world, plan.tripMs))) return;
@@ -301,17 +313,6 @@ export class Device {
     do {
       if (this.#socket.connected) this.#socket.volatile.emit('location', placeIn(random));
     } while (await sleep(this.#world, LOCATION_EVERY_MS));
-  }
-
-  async #keepLooking(): Promise<void> {
-    while (await sleep(this.#world, LOOK_EVERY_MS)) {
-      if (this.#tripRideId !== null) continue;
-      const driver = await this.#world.asker.read<DriverState>(this.driverId, 'driver', `/v1/drivers/${this.driverId}`);
-      if (driver === null || this.#tripRideId !== null) continue;
-      if (driver.status === 'offline') await this.#goOnline();
-      if (driver.assignment !== null)
-        void this.#drive(driver.assignment.rideId, driver.assignment.rideStatus, this.#nextPlan());
-    }
   }
 
   #note(event: 'offer' | 'offer:withdrawn' | 'assignment' | 'ride:cancelled' | 'state', facts: object): void {
