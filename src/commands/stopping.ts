@@ -1,5 +1,7 @@
 /** How a long-running command ends: by SIGTERM or SIGINT, in order, and within a bound. */
 export const DRAIN_DEADLINE_MS = 10_000;
+/** For the last words to be written. */
+const LEAVE_MS = 500;
 
 /** Resolves when the process is asked to stop, and keeps it alive until then. A parent that goes away counts, if it talks to us. */
 export async function askedToStop(): Promise<string> {
@@ -13,7 +15,10 @@ export async function askedToStop(): Promise<string> {
   return asked;
 }
 
-/** Runs `drain`; a process that can't finish it within the deadline ends with exit code 1. */
+/**
+ * Runs `drain`, and has the process end soon after it; one that can't finish it within the deadline ends with exit code 1. What `drain` had
+ * to leave open ends with it: clients of a Redis that is away try to reach it for ever.
+ */
 export async function drainWithin(drain: () => Promise<void>, say: (text: string) => void): Promise<void> {
   const overdue = setTimeout(() => {
     say(`not drained within ${DRAIN_DEADLINE_MS / 1000} s: leaving`);
@@ -21,4 +26,5 @@ export async function drainWithin(drain: () => Promise<void>, say: (text: string
   }, DRAIN_DEADLINE_MS);
   await drain();
   clearTimeout(overdue);
+  setTimeout(() => process.exit(), LEAVE_MS).unref();
 }

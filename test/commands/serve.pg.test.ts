@@ -41,6 +41,14 @@ test('SIGTERM drains it, and it exits with 0', async () => {
   expect(code).toBe(0);
 });
 
+test('SIGTERM ends it while Redis is away, too', async () => {
+  await using database = await createTestDatabase();
+  const env = { DATABASE_URL: database.url, REDIS_URL: 'redis://127.0.0.1:1' };
+  const { code, said } = await serve(['--port', '0'], env, 'a token');
+  expect(said).toContain('draining');
+  expect(code).toBe(0);
+});
+
 test('a port that somebody else listens on is an error, and the process ends', async () => {
   await using database = await createTestDatabase();
   const squatter = createServer().listen(0, '127.0.0.1');
