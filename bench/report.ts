@@ -177,11 +177,12 @@ const herdSection = ({ leases, confirmsPerSecond, quietMs, herdMs, p99Ratio, all
 ${show(leases)} leases that end within the same second while ${confirmsPerSecond} confirms a second go on over HTTP: all free ${show(allFreeAfterMs)} ms after that second.
 Confirms' p99 is ${quietMs.map(({ p99 }) => p99).join(', ')} ms in quiet windows and ${herdMs.p99} ms in the herd's: ${p99Ratio} times the median.
 
-What bounds it: two lanes free sets of 100 terms, a transaction each, with all that is recorded of every one: 0.1 ms of a core a term, nearly all of it
-the database's. On 2 cores confirms' p99 was 30 ms beside one lane (13 runs, medians), 42 beside two (2) and 51 beside three (5), and all were free after
-3.1, 1.9 and 1.9 s; in a slower hour 24 to 108 ms and 5.2 s beside one, 34 to 88 ms and 2.1 to 2.7 s beside two, 5 to 12 times the quiet p99. Beside one, V8 collects the
+What bounds it: two lanes free sets of 100 terms, a transaction each, with all that is recorded of every one: 0.08 to 0.1 ms of a core a term, nearly all of it
+the database's. On 2 cores both are busy meanwhile: each step of a confirm (to the service, to the database and back, to the driver) waits up to 4 ms for one, the
+kernel's tick, and who comes meanwhile waits for the set before. Confirms' p99 was 30 ms beside one lane (13 runs, medians), 42 beside two (2) and 51 beside three (5), and all were free after
+3.1, 1.9 and 1.9 s; in slower hours 24 to 108 ms and 4.1 to 5.2 s beside one, 34 to 88 ms and 2.1 to 3.5 s beside two, 5 to 12 times the quiet p99. Beside one, V8 collects the
 service's heap in the midst of it, 140 ms with helper threads on the same cores: in the run that was looked into all confirms above 28 ms were of those. None is faster with lanes of a lower priority (nice 10 and
-19, \`SCHED_IDLE\`, \`SCHED_BATCH\`), lanes that wait while a confirm is under way or join when the herd is late, sets of 50, one helper thread, a larger
+19, \`SCHED_IDLE\`, \`SCHED_BATCH\`), lanes that wait while a confirm is under way or join when the herd is late, sets of 50, no rest between sets of confirms, one helper thread or none, a larger
 young generation, or even \`fsync=off\`. What the making of the leases wrote is on disk before they end.`;
 
 const gatewaySection = (g: GatewayFigures): string => `## Gateway
