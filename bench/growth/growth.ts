@@ -177,8 +177,8 @@ async function measureProcesses(
   quotas.forEach((quota, n) => quota.hold(services[n]!.pid));
   // Once more: a hiccup of a shared machine isn't what a process holds.
   const twice = async (rate: number, forS: number) => {
-    const first = await trial(rate, forS);
-    return first.held ? first : trial(rate, forS);
+    const once = await trial(rate, forS);
+    return once.held ? once : trial(rate, forS);
   };
   const found = await findHighestHeld(
     START_RATE,
