@@ -45,8 +45,8 @@ export class SimulatedDriver {
   #client: DriverClient | null = null;
   #leg: Leg;
   #job: Job | null = null;
-  /** The ride that ended last, so that late news of it doesn't begin it again. */
-  #finishedRideId: string | null = null;
+  /** Of the newest ride, so that late news of that or an older one doesn't begin it again. */
+  #fence = 0;
   /** The offer whose way to the pick-up was measured last. */
   #etaOfferId: string | null = null;
   /** Offers on the screen: the answer still to be given, if any, and the end of the window. */
@@ -263,7 +263,7 @@ export class SimulatedDriver {
 
   /** News of an assignment, from the answer to an accept or from the service; usually both. */
   #take(ride: AssignedRide): void {
-    if (ride.rideId !== this.#job?.rideId && ride.rideId !== this.#finishedRideId) this.#begin(ride, 'assigned');
+    if (ride.fence > this.#fence) this.#begin(ride, 'assigned');
   }
 
   /** The service's state doesn't have our ride: is it over, or was the state older news than the ride? */
@@ -275,8 +275,9 @@ export class SimulatedDriver {
     this.#leave(job);
   }
 
-  #begin({ rideId, offerId, pickup, dropoff }: AssignedRide, status: RideStatus): void {
+  #begin({ rideId, offerId, fence, pickup, dropoff }: AssignedRide, status: RideStatus): void {
     if (this.#job !== null) this.#leave(this.#job);
+    this.#fence = fence;
     const job: Job = { rideId, pickup, dropoff, completing: false, next: null };
     if (status === 'assigned') {
       if (this.#etaOfferId !== offerId)
@@ -361,7 +362,6 @@ export class SimulatedDriver {
     if (this.#job !== job) return;
     job.next?.cancel();
     this.#job = null;
-    this.#finishedRideId = job.rideId;
     this.#leg = parkedAt(this.#position());
     if (this.#shiftIsOver) this.#goHome();
   }
