@@ -6,7 +6,7 @@ import type { Policy } from '../../domain/policy.ts';
 import { type Member, startTogether, type Verified, verifyRecords } from '../member.ts';
 import type { Percentiles } from '../percentiles.ts';
 import { type FloorFigures, measureFloor } from './floor.ts';
-import { findHighestHeld, type Trial } from './search.ts';
+import { findHighestHeld, PROBE_S, type Trial } from './search.ts';
 import { openCity, POLICY, type RunFigures, tryRate } from './trial.ts';
 
 export interface CityOptions {
@@ -40,7 +40,6 @@ export interface CityFigures {
 }
 
 const START_RATE = 200;
-const PROBE_S = 5;
 const SHARES = [0.25, 0.5, 0.8];
 const SHARE_S = 10;
 /** What riders ask and what drivers say, each on a core of its own: one process carries as much as one core does. */

@@ -1,5 +1,7 @@
 /** Finding the highest rate that holds, by trying. */
 
+/** Of a short try. */
+export const PROBE_S = 5;
 /** A short try climbs by this factor until one fails; then the gap is halved until it is this narrow. */
 const CLIMB = 1.5;
 const NARROW = 1.06;

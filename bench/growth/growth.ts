@@ -1,7 +1,7 @@
 /** The growth benchmark: what a ride costs with more processes, more drivers and a longer past. */
 import { connectDatabase, type Sql } from '../../src/database/connection.ts';
 import postgres from '../../src/database/postgres.ts';
-import { findHighestHeld } from '../city/search.ts';
+import { findHighestHeld, PROBE_S } from '../city/search.ts';
 import { openCity, type RunFigures, tryRate } from '../city/trial.ts';
 import { cpuSeconds } from '../cpu.ts';
 import { cabrankCycle } from '../leases/cabrank.ts';
@@ -57,7 +57,7 @@ const DEPLOYMENTS = [
 ];
 /** Of a core for each process of the service: with two of them the database and the load have as much as they use. */
 const CORES_EACH = 0.25;
-const HELD_DEPLOYMENTS = DEPLOYMENTS.filter((processes) => processes.length <= 2);
+const OF_TWO_AT_MOST = DEPLOYMENTS.filter((processes) => processes.length <= 2);
 const CITY_DRIVERS = 2_000;
 /** How the cycles are driven. */
 const CONNECTIONS = 8;
@@ -66,20 +66,25 @@ const RUNS = 3;
 const START_RATE = 400;
 /** Until what rides take is compiled: a process held to a part of a core compiles for minutes, and then that is what is measured. */
 const WARM_UP_S = 15;
-const PROBE_S = 5;
 
 export async function benchGrowth(options: GrowthOptions): Promise<GrowthFigures> {
   const sizes = await measureSizes(options);
-  const processes: OfProcesses[] = [];
-  for (const roles of DEPLOYMENTS) processes.push(await measureProcesses(options, roles, null));
-  return { processes, withFreeCores: await measureWithFreeCores(options), sizes };
+  const processes = await measureDeployments(options, DEPLOYMENTS, null);
+  const withFreeCores = canHoldProcesses()
+    ? { coresEach: CORES_EACH, processes: await measureDeployments(options, OF_TWO_AT_MOST, CORES_EACH) }
+    : null;
+  return { processes, withFreeCores, sizes };
 }
 
-async function measureWithFreeCores(options: GrowthOptions): Promise<GrowthFigures['withFreeCores']> {
-  if (!canHoldProcesses()) return null;
-  const processes: OfProcesses[] = [];
-  for (const roles of HELD_DEPLOYMENTS) processes.push(await measureProcesses(options, roles, CORES_EACH));
-  return { coresEach: CORES_EACH, processes };
+/** One after another; each process held to so much of a core, if that is given. */
+async function measureDeployments(
+  options: GrowthOptions,
+  deployments: readonly (readonly string[])[],
+  coresEach: number | null,
+): Promise<OfProcesses[]> {
+  const measured: OfProcesses[] = [];
+  for (const roles of deployments) measured.push(await measureProcesses(options, roles, coresEach));
+  return measured;
 }
 
 /** A database of its own, with so many drivers and so long a past. */

@@ -235,41 +235,50 @@ export class Gateway {
   }
 
   /** What every notice about was lost, or no device acknowledged. Returns when to look again. */
-  async #pushUndelivered(): Promise<number> {
-    const { database, regions } = this.#deps;
-    let nextInMs = LOOK_EVERY_MS.most;
-    for (const number of new Set([...this.#seats.values()].map((seat) => seat.region))) {
-      const region = await regions.byNumber(number);
-      if (region === null) continue;
-      const { pushRetryMs } = region.policy;
-      nextInMs = Math.min(nextInMs, Math.max(pushRetryMs, LOOK_EVERY_MS.least));
-      const undelivered = await transitions.undeliveredOffers(database.hot, number, pushRetryMs, UNDELIVERED_MAX);
-      for (const { driverId, ...offer } of undelivered) {
+  #pushUndelivered(): Promise<number> {
+    return this.#lookByRegion([...this.#seats.values()], LOOK_EVERY_MS, 1, async (region, _, pushRetryMs) => {
+      const { hot } = this.#deps.database;
+      for (const { driverId, ...offer } of await transitions.undeliveredOffers(
+        hot,
+        region,
+        pushRetryMs,
+        UNDELIVERED_MAX,
+      )) {
         const seat = this.#seats.get(driverId);
         if (seat?.early === null) this.#push(seat, offer);
       }
-    }
-    return nextInMs;
+    });
   }
 
   /**
    * Tells drivers what holds to whom something else was told, for longer than a push may take: a notice was lost, or nobody
    * was left to send it. Returns when to look again.
    */
-  async #correctMistaken(): Promise<number> {
-    const { database, regions } = this.#deps;
-    let nextInMs = CORRECT_EVERY_MS.most;
+  #correctMistaken(): Promise<number> {
     const told = [...this.#seats.values()].filter((seat) => seat.early === null);
-    for (const [number, seats] of Map.groupBy(told, (seat) => seat.region)) {
-      const region = await regions.byNumber(number);
-      if (region === null) continue;
-      const { pushRetryMs } = region.policy;
-      nextInMs = Math.min(nextInMs, Math.max(2 * pushRetryMs, CORRECT_EVERY_MS.least));
+    return this.#lookByRegion(told, CORRECT_EVERY_MS, 2, async (region, seats, pushRetryMs) => {
       for (let i = 0; i < seats.length; i += CORRECTED_TOGETHER_MAX) {
         const some = seats.slice(i, i + CORRECTED_TOGETHER_MAX);
-        const mistaken = await transitions.mistakenDrivers(database.hot, number, some, pushRetryMs);
+        const mistaken = await transitions.mistakenDrivers(this.#deps.database.hot, region, some, pushRetryMs);
         await Promise.all(mistaken.map((driverId) => this.#correct(this.#seats.get(driverId))));
       }
+    });
+  }
+
+  /** Looks at the seats of each region; returns when to look again, after so many of the shortest push retry, within the bounds. */
+  async #lookByRegion(
+    seats: readonly Seat[],
+    everyMs: { readonly least: number; readonly most: number },
+    retries: number,
+    look: (region: number, seats: readonly Seat[], pushRetryMs: number) => Promise<void>,
+  ): Promise<number> {
+    let nextInMs = everyMs.most;
+    for (const [number, here] of Map.groupBy(seats, (seat) => seat.region)) {
+      const region = await this.#deps.regions.byNumber(number);
+      if (region === null) continue;
+      const { pushRetryMs } = region.policy;
+      nextInMs = Math.min(nextInMs, Math.max(retries * pushRetryMs, everyMs.least));
+      await look(number, here, pushRetryMs);
     }
     return nextInMs;
   }
