@@ -39,7 +39,7 @@ export class Fleet {
 
   /** As if the others weren't in it. */
   only(isFree: (driver: DriverProfile) => boolean): Fleet {
-    return new Fleet(this, isFree);
+    return new Fleet(this, (driver) => this.isFree(driver) && isFree(driver));
   }
 
   get drivers(): Cab[] {

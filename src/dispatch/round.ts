@@ -4,6 +4,7 @@
  * killed at any line and two may run at once: what one leases, the other is refused.
  */
 import { type Exclusion, liftable } from '../../domain/eligibility.ts';
+import type { Fleet } from '../../domain/matching/fleet.ts';
 import {
   countServable,
   matchings,
@@ -118,7 +119,13 @@ async function findPairings(
   const { positionStaleMs, matching } = region.policy;
   const context = contextOf(region);
   const seeking = rides.filter(({ places }) => places > 0);
-  const match = ({ fleet }: Seen): Pairing[] => matchings[matching](seeking, fleet, context);
+  const match = ({ fleet }: Seen): Pairing[] => {
+    const pair = (some: readonly WaitingRide[], among: Fleet): Pairing[] => matchings[matching](some, among, context);
+    const isHeld = supply.whoIsHeld();
+    if (isHeld === null) return pair(seeking, fleet);
+    const pairings = pair(seeking, fleet.only((driver) => !isHeld(driver)));
+    return [...pairings, ...pair(unpaired(pairings).filter(({ places }) => places > 0), fleet.only(isHeld))];
+  };
   const unpaired = (pairings: readonly Pairing[]): WaitingRide[] => {
     const paired = new Set(pairings.map(({ rideId }) => rideId));
     return rides.filter(({ rideId }) => !paired.has(rideId));
@@ -156,6 +163,7 @@ async function leasePairings(
   const outcomes = await leaseTaken(deps, region, due, taken).finally(() => deps.supply.asked(region, taken));
   const refused = outcomes.filter((outcome) => 'refused' in outcome);
   if (refused.length > 0) deps.supply.forget(region);
+  deps.supply.held(refused.filter((outcome) => outcome.refused === 'busy').map(({ driverId }) => driverId));
   const granted = new Map<string, number>();
   for (const outcome of outcomes)
     if (!('refused' in outcome)) granted.set(outcome.rideId, (granted.get(outcome.rideId) ?? 0) + 1);

@@ -25,6 +25,8 @@ const TRUSTED_MS = 250;
 const FILLED_MAX = 2_000;
 /** The density is the mean of about so many looks. */
 const LOOKS_REMEMBERED = 4;
+/** A driver whom somebody held is asked meanwhile only for rides that have nobody else. */
+const HELD_MS = 1_000;
 /** No read takes longer that anybody waits for. */
 const ASKED_MS = 10_000;
 
@@ -47,6 +49,8 @@ export class Supply {
    */
   readonly #asked = new Map<number, Map<string, number>>();
   #forgetsAtMs = 0;
+  /** Drivers whom somebody held, by their ids, and until when that is remembered. */
+  readonly #held = new Map<string, number>();
 
   constructor(sql: Sql, nowMs: () => number = () => performance.now()) {
     this.#sql = sql;
@@ -109,6 +113,20 @@ export class Supply {
     this.#forgetsAtMs = nowMs + ASKED_MS;
     for (const all of this.#asked.values())
       for (const [driverId, atMs] of all) if (atMs < nowMs - ASKED_MS) all.delete(driverId);
+  }
+
+  /** They were refused as busy: somebody held them, or their rides. */
+  held(driverIds: readonly string[]): void {
+    const nowMs = this.#nowMs();
+    for (const [driverId, untilMs] of this.#held) if (untilMs <= nowMs) this.#held.delete(driverId);
+    for (const driverId of driverIds) this.#held.set(driverId, nowMs + HELD_MS);
+  }
+
+  /** Null: of none is that known. */
+  whoIsHeld(): ((driver: { readonly driverId: string }) => boolean) | null {
+    if (this.#held.size === 0) return null;
+    const nowMs = this.#nowMs();
+    return ({ driverId }) => this.#held.get(driverId)! > nowMs;
   }
 
   #askedIn({ number }: Region): Map<string, number> {

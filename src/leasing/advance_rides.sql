@@ -76,11 +76,11 @@ begin
       when r.id is null then 'ride_not_found'
       when a.ride_id <> all(p_rides) then 'busy'
       when r.assigned_driver_id is distinct from a.driver_id then 'wrong_driver'
-      -- Only now: a driver whom nobody knows is wrong, and not busy.
-      when a.driver_id <> all(p_drivers) then 'busy'
       when r.status = 'cancelled' then 'ride_cancelled'
       when array_position(c_phases, r.status) >= array_position(c_phases, a.status) then 'repeated'
       when array_position(c_phases, r.status) < array_position(c_phases, a.status) - 1 then 'wrong_phase'
+      -- Last: what the ride says holds without its driver, who may have moved to another region since.
+      when a.driver_id <> all(p_drivers) then 'busy'
     end
   from unnest(p_ride_ids, p_driver_ids, p_status) with ordinality a(ride_id, driver_id, status, ord)
   left join rides r on r.region = p_region and r.id = a.ride_id

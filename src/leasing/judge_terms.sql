@@ -16,7 +16,8 @@ begin
       when a.driver_id <> o.driver_id then 'wrong_driver'
       when sha256(convert_to(a.token, 'UTF8')) <> o.token_hash then 'wrong_token'
       when o.status = p_ended_as and o.proof is not null then 'repeated'
-      when o.ride_id <> all(p_rides) or o.driver_id <> all(p_drivers) then 'busy'
+      -- A term that has ended stays so, whoever holds its driver; he may have moved to another region since.
+      when o.ride_id <> all(p_rides) or o.status = 'pending' and o.driver_id <> all(p_drivers) then 'busy'
       when o.status = 'pending' and d.offer_id = o.id and o.search_try = r.search_try and t.at < d.lease_expires_at then null
       when r.status = 'cancelled' then 'ride_cancelled'
       when r.assigned_offer_id <> o.id then 'ride_taken'

@@ -41,7 +41,7 @@ begin
     return (
       select string_agg(d.driver_id || ',' || (p.lat * 1e7)::int || ',' || (p.lng * 1e7)::int || ',' || d.vehicle_class || ',' || d.seats || ','
         || array_to_string(d.attributes, '+') || ',' || coalesce(d.max_pickup_m::text, '') || ','
-        || coalesce(extract(epoch from d.shift_ends_at - v_now)::int::text, '') || ',' || p.cell, ';')
+        || coalesce(least(extract(epoch from d.shift_ends_at - v_now), 1e9)::int::text, '') || ',' || p.cell, ';')
       from driver_presence p
       join driver_state d on d.region = p_region and d.driver_id = p.driver_id and d.status = p_status
       where p.region = p_region and p.position_at > v_fresh_since);
@@ -49,7 +49,7 @@ begin
   return (
     select string_agg(d.driver_id || ',' || (p.lat * 1e7)::int || ',' || (p.lng * 1e7)::int || ',' || d.vehicle_class || ',' || d.seats || ','
         || array_to_string(d.attributes, '+') || ',' || coalesce(d.max_pickup_m::text, '') || ','
-        || coalesce(extract(epoch from d.shift_ends_at - v_now)::int::text, '') || ',' || p.cell, ';')
+        || coalesce(least(extract(epoch from d.shift_ends_at - v_now), 1e9)::int::text, '') || ',' || p.cell, ';')
     from driver_presence p
     join driver_state d on d.region = p_region and d.driver_id = p.driver_id and d.status = p_status
     where p.region = p_region and p.cell = any(p_cells) and p.position_at > v_fresh_since);

@@ -81,10 +81,10 @@ begin
         case when (select true from ride_events e where e.region = p_region and e.ride_id = r.id
                    and e.type in ('driver_cancelled', 'driver_unassigned') and e.driver_id = a.driver_id limit 1)
         then 'repeated' else 'wrong_driver' end
-      -- Only now: a driver whom nobody knows is wrong, and not busy.
-      when a.driver_id <> all(p_drivers) then 'busy'
       when r.status = 'in_progress' then 'ride_in_progress'
       when r.ended_at is not null then 'ride_over'
+      -- Last: what the ride says holds without its driver, who may have moved to another region since.
+      when a.driver_id <> all(p_drivers) then 'busy'
     end
   from unnest(p_ride_ids, p_driver_ids) with ordinality a(ride_id, driver_id, ord)
   left join rides r on r.region = p_region and r.id = a.ride_id

@@ -109,6 +109,34 @@ test('rows at the head of the line that others hold don’t starve those behind'
   expect(await round()).toMatchObject({ offered: 10 });
 });
 
+test('a ride whose nearest drivers are held gets the next one, and who has nobody else is asked for until he is let go', async () => {
+  await using city = await openCity(0);
+  await addDriversAt(
+    city,
+    [0, 100, 500].map((m) => ({ driverId: `at-${m}`, position: offsetPoint(CENTER, 0, m) })),
+  );
+  const { round } = await rounds(city);
+  await city.sql.begin(async (holder) => {
+    await holder`select from driver_state where driver_id in ('at-0', 'at-100') for update`;
+    await addRides(city.sql, city.region, 1);
+    expect(await round()).toMatchObject({ looked: 1, offered: 0, nextInMs: 0 });
+    expect(await round()).toMatchObject({ looked: 1, offered: 0, nextInMs: 0 });
+    expect(await round()).toMatchObject({ looked: 1, offered: 1 });
+    expect(await city.sql`select driver_id from offers`).toEqual([{ driver_id: 'at-500' }]);
+    await addRides(city.sql, city.region, 1);
+    expect(await round()).toMatchObject({ looked: 1, offered: 0, nextInMs: 0 });
+  });
+  expect(await round()).toMatchObject({ looked: 1, offered: 1 });
+});
+
+test('a driver whose shift ends as late as may be said is asked, and keeps nobody else from it', async () => {
+  await using city = await openCity(2);
+  await city.sql`update driver_state set shift_ends_at = '2199-12-31T23:59:59.999Z' where driver_id = 'd1'`;
+  await addRides(city.sql, city.region, 2);
+  const { round } = await rounds(city);
+  expect(await round()).toMatchObject({ looked: 2, offered: 2 });
+});
+
 test('with the queue gone every ride still comes to its end: by the poll alone', async () => {
   await using city = await openCity(1, {
     patienceMs: 300,

@@ -529,6 +529,38 @@ describe('a step of the ride', () => {
   });
 });
 
+test('what is asked again of a driver who has moved to another region since is answered, and he is nobody’s to wait for', async () => {
+  await using city = await openCity(1);
+  const { sql, region } = city;
+  const [lapsedRide] = await addRides(sql, region, 1);
+  const lapsed = await lease(sql, region, lapsedRide!, 'd1');
+  await moveExpiry(sql, region, ['d1'], -60_000);
+  await t.expireLeases(sql, region, t.FROM_THE_FIRST, 10);
+  const driven = await assign(city);
+  const steps = (['driver_arrived', 'in_progress', 'completed'] as const).map((status) => ({
+    rideId: driven.rideId,
+    driverId: 'd1',
+    status,
+  }));
+  for (const step of steps) await t.advanceRides(sql, region, [step], true);
+  await t.takeOffline(sql, region, ['d1'], 'over', true);
+  const elsewhere = await addRegion(sql, 'elsewhere');
+  await sql`update driver_state set region = ${elsewhere} where driver_id = 'd1'`;
+
+  for (const wait of [true, false]) {
+    const refused = async (asked: Promise<readonly { refused: string | null }[]>) => (await asked)[0]!.refused;
+    for (const step of steps) expect(await refused(t.advanceRides(sql, region, [step], wait))).toBe(null);
+    expect(await refused(t.confirmOffers(sql, region, [driven], wait))).toBe(null);
+    expect(await refused(t.confirmOffers(sql, region, [lapsed], wait))).toBe('lease_lost');
+    expect(await refused(t.receiveOffers(sql, region, [lapsed], wait))).toBe('lease_lost');
+    expect(
+      await refused(
+        t.unassignRides(sql, region, [{ rideId: driven.rideId, driverId: 'd1', reason: 'flat_tyre' }], wait),
+      ),
+    ).toBe('ride_over');
+  }
+});
+
 describe('a shift', () => {
   test('ends only without a ride in hand; an open offer ends declined', async () => {
     await using city = await openCity(2);
