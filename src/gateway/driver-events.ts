@@ -6,7 +6,7 @@ import { OverloadedError } from '../leasing/group-commit.ts';
 import { regionOf } from '../leasing/ids.ts';
 import type { RideStep } from '../leasing/transitions.ts';
 import { acceptPushed, endPush } from './offer-pushes.ts';
-import { type GatewayDeps, loseRide, type Seat } from './seat.ts';
+import { comeAgain, type GatewayDeps, loseRide, type Seat } from './seat.ts';
 
 /** Events of one driver under way at the same time; an app waits for its answers. */
 const IN_HAND_MAX = 16;
@@ -52,6 +52,12 @@ type Handlers = { [E in EventName]: (data: z.infer<Shapes[E]>) => Promise<unknow
 export function handleDriverEvents(deps: GatewayDeps, seat: Seat): void {
   const handlers = handlersOf(deps, seat);
   let inHand = 0;
+  seat.socket.onAny((event: string, ...args: unknown[]) => {
+    const answer = args.at(-1);
+    if (Object.hasOwn(shapes, event) || typeof answer !== 'function') return;
+    const detail = `there is no event of this name, only ${DRIVER_EVENTS.join(', ')}`;
+    (answer as (reply: unknown) => void)({ ok: false, error: { code: 'invalid_request', detail } });
+  });
   for (const event of DRIVER_EVENTS) {
     seat.socket.on(event, async (...args: unknown[]) => {
       const answer = args.at(-1);
@@ -101,6 +107,11 @@ function orRefuse<A extends { readonly refused: string | null }>(answer: A): A {
 
 function handlersOf({ leasing, positions, regions }: GatewayDeps, seat: Seat): Handlers {
   const { driverId, region } = seat;
+  /** Who has moved to another region sits down there, and asks again. */
+  const here = <A extends { readonly refused: string | null }>(answer: A): A => {
+    if (answer.refused === 'driver_not_found') comeAgain(seat);
+    return answer;
+  };
   const advance =
     (status: RideStep) =>
     async ({ rideId }: { rideId: string }) => {
@@ -110,11 +121,11 @@ function handlersOf({ leasing, positions, regions }: GatewayDeps, seat: Seat): H
     };
   return {
     online: async () => {
-      orRefuse(await leasing.online(region, driverId));
+      orRefuse(here(await leasing.online(region, driverId)));
       if (seat.standing === 'offline') seat.standing = 'free';
     },
     offline: async () => {
-      orRefuse(await leasing.offline(region, driverId));
+      orRefuse(here(await leasing.offline(region, driverId)));
       seat.standing = 'offline';
     },
     location: async (position) => {
@@ -122,8 +133,9 @@ function handlersOf({ leasing, positions, regions }: GatewayDeps, seat: Seat): H
     },
     accept: async ({ offerId, leaseToken }) => {
       const claim = { offerId, leaseToken, driverId };
-      const confirmed = await acceptPushed(leasing, seat, claim, async () =>
-        orRefuse(await leasing.confirm(homeOf(offerId, 'offer_not_found'), claim)),
+      const home = homeOf(offerId, 'offer_not_found');
+      const confirmed = await acceptPushed(leasing, seat.push, home, claim, async () =>
+        orRefuse(await leasing.confirm(home, claim)),
       );
       seat.standing = confirmed.ride_id;
       return {

@@ -11,7 +11,7 @@ import { handleDriverEvents } from './driver-events.ts';
 import type { DriverConnected } from './fanout.ts';
 import type { DriverNotice, OfferMessage } from './notices.ts';
 import { pushOffer, type Push } from './offer-pushes.ts';
-import { type GatewayDeps, loseRide, type Seat } from './seat.ts';
+import { comeAgain, type GatewayDeps, loseRide, type Seat } from './seat.ts';
 import { Turns } from './turns.ts';
 
 /**
@@ -216,8 +216,8 @@ export class Gateway {
   #push(seat: Seat, offer: OfferMessage): void {
     const last = seat.push;
     if (offer.fence < seat.fence) return;
-    if (last !== null && (last.offer.fence > offer.fence || (last.offer.fence === offer.fence && !last.isOver))) return;
-    if (last !== null && last.offer.fence === offer.fence && last.receipt !== null) return;
+    if (last !== null && last.offer.fence > offer.fence) return;
+    if (last?.offer.fence === offer.fence && (!last.isOver || last.receipt !== null)) return;
     if (last !== null) last.isOver = true;
     const push: Push = { offer, receipt: null, isOver: false };
     seat.push = push;
@@ -226,7 +226,7 @@ export class Gateway {
       (region) => {
         if (region === null) return;
         const { pushRetryMs, deliveryTtlMs } = region.policy;
-        pushOffer(this.#deps, seat.socket, seat, push, { retryMs: pushRetryMs, untilMs: deliveryTtlMs });
+        pushOffer(this.#deps, seat.socket, seat.driverId, push, { retryMs: pushRetryMs, untilMs: deliveryTtlMs });
       },
       () => {
         push.isOver = true;
@@ -283,12 +283,13 @@ export class Gateway {
     return nextInMs;
   }
 
-  /** Unless it is told something while its state is read: that is newer. */
+  /** Unless it is told something while its state is read: that is newer. Who has moved to another region sits down there. */
   async #correct(seat: Seat | undefined): Promise<void> {
     if (seat === undefined || seat.early !== null) return;
     const { told } = seat;
     const snapshot = await this.#snapshotOf(seat.driverId);
-    if (snapshot === null || seat.told !== told) return;
+    if (snapshot?.region !== seat.region) return comeAgain(seat);
+    if (seat.told !== told) return;
     this.#deps.metrics.statesCorrected.inc();
     this.#tellState(seat, snapshot);
   }
@@ -334,11 +335,6 @@ export class Gateway {
 }
 
 const ignore = (): void => {};
-
-/** Ends the connection as a broken line would: stock clients connect again by themselves, but not when they are disconnected. */
-function comeAgain({ socket }: Seat): void {
-  socket.conn.close();
-}
 
 /** Says why, and hangs up: whoever was refused has no reason to stay. */
 function refuse(socket: Socket, next: (refusal: GatewayRefusal) => void, refusal: GatewayRefusal): void {

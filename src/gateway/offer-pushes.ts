@@ -4,6 +4,7 @@
  * into the records finds.
  */
 import type { Socket } from 'socket.io';
+import { regionOf } from '../leasing/ids.ts';
 import { TakenBackError } from '../leasing/group-commit.ts';
 import type { Leasing } from '../leasing/leasing.ts';
 import type { Metrics } from '../ops/metrics.ts';
@@ -12,8 +13,12 @@ import type { OfferMessage } from './notices.ts';
 
 export interface Push {
   readonly offer: OfferMessage;
-  /** Resolves once the device's acknowledgement is in the records, or was refused there, or needn't be there any more. */
+  /**
+   * The device has acknowledged; resolves once that is in the records, or was refused there, or needn't be there any more. Null
+   * again when it couldn't be recorded.
+   */
   receipt: Promise<void> | null;
+  /** No push of these follows. */
   isOver: boolean;
 }
 
@@ -29,7 +34,8 @@ export async function endPush(push: Push): Promise<void> {
  */
 export async function acceptPushed<Answer>(
   leasing: Leasing,
-  { region, push }: { readonly region: number; readonly push: Push | null },
+  push: Push | null,
+  region: number,
   claim: TermClaim,
   accept: () => Promise<Answer>,
 ): Promise<Answer> {
@@ -42,6 +48,7 @@ export async function acceptPushed<Answer>(
     return await accept();
   } catch (error) {
     push.receipt = null;
+    push.isOver = true;
     throw error;
   }
 }
@@ -55,41 +62,41 @@ export interface PushTerms {
 export function pushOffer(
   { leasing, metrics }: { readonly leasing: Leasing; readonly metrics: Metrics },
   socket: Socket,
-  driver: { readonly driverId: string; readonly region: number },
+  driverId: string,
   push: Push,
   terms: PushTerms,
 ): void {
   const startedAtMs = performance.now();
   const { offer } = push;
+  const { offerId, leaseToken } = offer;
   const send = (kind: 'first' | 'again'): void => {
     metrics.pushes.inc({ kind });
     socket.timeout(terms.retryMs).emit('offer', offer, (error: Error | null) => {
-      if (push.isOver) return;
-      if (error === null) {
-        push.isOver = true;
-        push.receipt = receive();
-      } else if (socket.connected && performance.now() - startedAtMs < terms.untilMs) {
-        send('again');
-      } else {
-        push.isOver = true;
-      }
+      if (push.isOver || push.receipt !== null) return;
+      if (error === null) push.receipt = receive();
+      else sendAgain();
     });
+  };
+  const sendAgain = (): void => {
+    if (socket.connected && performance.now() - startedAtMs < terms.untilMs) send('again');
+    else push.isOver = true;
   };
   const receive = async (): Promise<void> => {
     try {
-      const { refused } = await leasing.receivedUnlessAccepted(driver.region, {
-        offerId: offer.offerId,
-        leaseToken: offer.leaseToken,
-        driverId: driver.driverId,
-      });
-      if (refused !== null && refused !== 'busy')
-        socket.emit('offer:withdrawn', { offerId: offer.offerId, reason: refused });
+      // By its id: the driver may have moved to another region since he connected.
+      const { refused } = await leasing.receivedUnlessAccepted(regionOf(offerId)!, { offerId, leaseToken, driverId });
+      if (refused === 'busy') notRecorded();
+      else if (refused !== null) socket.emit('offer:withdrawn', { offerId, reason: refused });
     } catch (error) {
-      if (error instanceof TakenBackError) return;
-      // The records don't know of the receipt: the offer is pushed again, or lapses.
-      push.isOver = false;
-      if (socket.connected && performance.now() - startedAtMs < terms.untilMs) send('again');
+      if (!(error instanceof TakenBackError)) notRecorded();
     }
+  };
+  /** The offer is pushed again, after the pause that a silent device gets as well, or lapses. */
+  const notRecorded = (): void => {
+    push.receipt = null;
+    setTimeout(() => {
+      if (!push.isOver) sendAgain();
+    }, terms.retryMs);
   };
   send('first');
 }

@@ -49,3 +49,8 @@ export interface Seat {
 export function loseRide(seat: Seat, rideId: string): void {
   if (seat.standing === rideId) seat.standing = 'free';
 }
+
+/** Ends the connection as a broken line would: stock clients connect again by themselves, but not when they are disconnected. */
+export function comeAgain({ socket }: Seat): void {
+  socket.conn.close();
+}

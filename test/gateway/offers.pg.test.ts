@@ -2,6 +2,7 @@
 import { io, type Socket } from 'socket.io-client';
 import { expect, test, vi } from 'vitest';
 import { ROLES } from '../../src/config.ts';
+import { OperatorClient } from '../../src/client/operator-client.ts';
 import { RiderClient } from '../../src/client/rider-client.ts';
 import { connectDatabase } from '../../src/database/connection.ts';
 import { openFanout } from '../../src/gateway/fanout.ts';
@@ -154,6 +155,93 @@ test('an offer whose accept takes its time isn’t pushed again, nor taken off t
   expect(second.pushes).toHaveLength(pushesUntilAccept);
   expect(second.withdrawn).toEqual([]);
   for (const { rider } of riders) rider.close();
+});
+
+test('a receipt that can’t be recorded is asked for again, at the pace of a silent device, until it is recorded', async () => {
+  const pushRetryMs = 100;
+  await using service = await startTestService({
+    policy: { pushRetryMs, deliveryTtlMs: 30_000, maxLifetimeMs: 60_000 },
+  });
+  await openCity(service, ['d1']);
+  const pushedAtMs: number[] = [];
+  using device = await openDevice(service, 'd1', () => {
+    pushedAtMs.push(performance.now());
+    return true;
+  });
+  await goOnline(device);
+  const expectReceipts = (count: number): Promise<void> =>
+    withConnection(service.databaseUrl, async (sql) =>
+      expect(await sql`select from driver_state where lease_received_at is not null`).toHaveLength(count),
+    );
+  const shape = '(smallint, uuid[], text[], text[], boolean)';
+  const rename = (from: string, to: string) =>
+    withConnection(
+      service.databaseUrl,
+      async (sql) => void (await sql.unsafe(`alter function leasing.${from}${shape} rename to ${to}`)),
+    );
+  await rename('receive_offers', 'away');
+  const { rider } = await request(service);
+  await vi.waitFor(() => expect(pushedAtMs.length).toBeGreaterThanOrEqual(4), DEADLINE);
+  for (const [i, atMs] of pushedAtMs.slice(1).entries())
+    expect(atMs - pushedAtMs[i]!).toBeGreaterThan(0.9 * pushRetryMs);
+  await expectReceipts(0);
+  await rename('away', 'receive_offers');
+  await vi.waitFor(() => expectReceipts(1), DEADLINE);
+  const { offerId, leaseToken } = device.pushes[0]!;
+  expect(await device.socket.emitWithAck('accept', { offerId, leaseToken })).toMatchObject({ ok: true });
+  rider.close();
+});
+
+test('a receipt that comes while somebody holds the driver for long is recorded once he is let go', async () => {
+  await using service = await startTestService({
+    policy: { pushRetryMs: 100, deliveryTtlMs: 30_000, maxLifetimeMs: 60_000 },
+  });
+  await openCity(service, ['d1']);
+  let acknowledges = false;
+  using device = await openDevice(service, 'd1', () => acknowledges);
+  await goOnline(device);
+  const { rider } = await request(service);
+  await vi.waitFor(() => expect(device.pushes.length).toBeGreaterThan(0), DEADLINE);
+  await withConnection(service.databaseUrl, async (sql) => {
+    await sql.begin(async (tx) => {
+      await tx`select from driver_state for update`;
+      acknowledges = true;
+      const pushesBefore = device.pushes.length;
+      // One that is acknowledged, and another because that couldn't be recorded.
+      await vi.waitFor(() => expect(device.pushes.length).toBeGreaterThan(pushesBefore + 1), DEADLINE);
+    });
+    await vi.waitFor(
+      async () => expect(await sql`select from driver_state where lease_received_at is not null`).toHaveLength(1),
+      DEADLINE,
+    );
+  });
+  expect(device.withdrawn).toEqual([]);
+  rider.close();
+});
+
+test('a driver who is moved to another region comes again there, whether he asks for something or not', async () => {
+  await using service = await startTestService({ policy: { pushRetryMs: 100 } });
+  const driverIds = ['silent', 'asks'];
+  await openCity(service, driverIds);
+  const operator = new OperatorClient({ url: service.urlOf('api'), token: await service.token('ops', 'operator') });
+  await operator.putRegion('elsewhere', CITY);
+  for (const driverId of driverIds) {
+    using device = await openDevice(service, driverId, () => true);
+    const cut = new Promise<string>((resolve) => device.socket.once('disconnect', resolve));
+    await operator.putDriver(driverId, { regionId: 'elsewhere' });
+    if (driverId === 'asks') device.socket.emit('online', {});
+    // As by a broken line: stock clients connect again by themselves.
+    expect(await cut).toBe('transport close');
+    using again = await openDevice(service, driverId, () => true);
+    await goOnline(again);
+    const rider = new RiderClient({ url: service.urlOf('api'), token: await service.token('rider', 'r1') });
+    await rider.request({ regionId: 'elsewhere', riderId: 'r1', pickup: CITY.center, dropoff: CITY.center });
+    await vi.waitFor(() => expect(again.pushes).toHaveLength(1), DEADLINE);
+    const { offerId, leaseToken } = again.pushes[0]!;
+    expect(await again.socket.emitWithAck('accept', { offerId, leaseToken })).toMatchObject({ ok: true });
+    rider.close();
+  }
+  operator.close();
 });
 
 test('a driver who connects anew gets the current offer, and the newest socket replaces the older', async () => {
@@ -337,6 +425,8 @@ test('data that isn’t as described is answered by name, and a connection witho
     ['accept', { offerId: crypto.randomUUID(), leaseToken: 'a\\b' }],
     ['arrive', {}],
     ['online', { extra: true }],
+    ['Online', {}],
+    ['toString', {}],
   ] as const) {
     expect(await device.socket.emitWithAck(event, data), event).toMatchObject({
       ok: false,
