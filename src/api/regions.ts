@@ -294,6 +294,8 @@ function saveRegion(
     if (created) {
       await transaction`insert into policies (region, version, document, created_by)
         values (${number}, 1, ${transaction.json(first.policy as never)}, ${first.by})`;
+      // Of a new region there is nothing to be seen that isn't.
+      await transaction`insert into presence_epochs (region, since, watched_at) values (${number}, '-infinity', now())`;
     }
     return { created, policyVersion };
   });

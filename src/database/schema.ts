@@ -174,11 +174,13 @@ export const driverPresence = pgTable(
 
 /**
  * One row per region, unlogged like the positions and so lost together with them: rides aren't given up before
- * drivers have had time to send their positions again.
+ * drivers have had time to send their positions again. Nor after a time in which no gateway watched (`watched_at`: when one
+ * last said that it does).
  */
 export const presenceEpochs = pgTable('presence_epochs', {
   region: smallint('region').primaryKey(),
   since: moment('since').notNull(),
+  watchedAt: moment('watched_at'),
 });
 
 /**

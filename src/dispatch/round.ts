@@ -123,8 +123,17 @@ async function findPairings(
     const pair = (some: readonly WaitingRide[], among: Fleet): Pairing[] => matchings[matching](some, among, context);
     const isHeld = supply.whoIsHeld();
     if (isHeld === null) return pair(seeking, fleet);
-    const pairings = pair(seeking, fleet.only((driver) => !isHeld(driver)));
-    return [...pairings, ...pair(unpaired(pairings).filter(({ places }) => places > 0), fleet.only(isHeld))];
+    const pairings = pair(
+      seeking,
+      fleet.only((driver) => !isHeld(driver)),
+    );
+    return [
+      ...pairings,
+      ...pair(
+        unpaired(pairings).filter(({ places }) => places > 0),
+        fleet.only(isHeld),
+      ),
+    ];
   };
   const unpaired = (pairings: readonly Pairing[]): WaitingRide[] => {
     const paired = new Set(pairings.map(({ rideId }) => rideId));

@@ -21,6 +21,8 @@ import { Turns } from './turns.ts';
 const LOOK_EVERY_MS = { least: 50, most: 1_000 };
 /** The same for silent drivers of whom it is time to say that they are there: a sixth of the shortest grace. */
 const TOUCH_EVERY_MS = { least: 100, most: 2_000 };
+/** How often a gateway says that it watches: a sixth of the shortest grace. */
+const WATCH_EVERY_MS = { least: 100, most: 5_000 };
 const UNDELIVERED_MAX = 1_000;
 /** How often what drivers were told is compared with the records: twice the region's push retry, within these. */
 const CORRECT_EVERY_MS = { least: 200, most: 2_000 };
@@ -98,6 +100,7 @@ export class Gateway {
         () => this.#touchSilent(),
         failed('the look for silent drivers failed', TOUCH_EVERY_MS.most),
       ),
+      lookAgain(0, () => this.#watch(), failed('nobody was told that a gateway watches', LOOK_EVERY_MS.most)),
       lookAgain(
         LOOK_EVERY_MS.most,
         () => this.#pushUndelivered(),
@@ -309,6 +312,15 @@ export class Gateway {
     }
     const shortestMs = Math.min(...[...regions.values()].map(({ policy }) => policy.presenceGraceMs / 6));
     return Math.max(TOUCH_EVERY_MS.least, Math.min(shortestMs, TOUCH_EVERY_MS.most));
+  }
+
+  /** Says that drivers are seen where there are any. Returns when to say it again. */
+  async #watch(): Promise<number> {
+    const regions = await this.#deps.regions.all();
+    const watched = regions.map(({ number, policy }) => ({ number, graceMs: policy.presenceGraceMs }));
+    await transitions.watchRegions(this.#deps.database.hot, watched);
+    const shortestMs = Math.min(...watched.map(({ graceMs }) => graceMs / 6));
+    return Math.max(WATCH_EVERY_MS.least, Math.min(shortestMs, WATCH_EVERY_MS.most));
   }
 
   /** A new connection: when it is its turn, and as long as not too many are nobody's. */

@@ -72,7 +72,39 @@ begin
   order by a.ord;
 end $$;
 
--- available → offline for drivers not seen within the grace; in steps along the driver ids, and never waits.
+-- Whether those who aren't seen are gone: somebody else was seen lately, or a gateway has watched for as long as the grace, and
+-- there is nobody to be seen. Otherwise it is we who don't see: no gateway is up, or one is stalled, or the positions were lost
+-- in a crash.
+create or replace function may_retire(p_region smallint, p_grace_ms int)
+returns boolean language plpgsql stable as $$
+declare
+  v_now timestamptz := clock_timestamp();
+begin
+  return exists (select from driver_presence p where p.region = p_region
+      and p.seen_at > v_now - make_interval(secs => p_grace_ms / 3000.0) and p.seen_at <= v_now + interval '1 second')
+    or exists (select from presence_epochs e where e.region = p_region
+      and e.watched_at > v_now - make_interval(secs => p_grace_ms / 2000.0)
+      and e.since <= v_now - make_interval(secs => p_grace_ms / 1000.0));
+end $$;
+
+-- A gateway says that it watches. After a time in which none did, as long as half a region's grace, positions are known from
+-- now on.
+create or replace function watch_regions(p_regions smallint[], p_graces_ms int[])
+returns void language plpgsql as $$
+declare
+  v_now timestamptz := clock_timestamp();
+begin
+  perform from presence_epochs e where e.region = any(p_regions) order by e.region for no key update;
+  update presence_epochs e set watched_at = v_now,
+    since = case when e.watched_at > v_now - make_interval(secs => a.grace_ms / 2000.0) then least(e.since, v_now) else v_now end
+  from unnest(p_regions, p_graces_ms) a(region, grace_ms) where e.region = a.region;
+  insert into presence_epochs (region, since, watched_at)
+  select region, v_now, v_now from unnest(p_regions) region order by region
+  on conflict (region) do nothing;
+end $$;
+
+-- available → offline for drivers not seen within the grace; in steps along the driver ids, and never waits. What a clock that
+-- was ahead has seen says nothing: whoever is there is seen again.
 -- Returns the last driver looked at: null when the region is done.
 create or replace function retire_absent(p_region smallint, p_after text, p_limit int, p_grace_ms int)
 returns table (last_driver_id text, retired text[])
@@ -80,31 +112,33 @@ language plpgsql as $$
 #variable_conflict use_column
 declare
   v_seen_since timestamptz := clock_timestamp() - make_interval(secs => p_grace_ms / 1000.0);
+  v_seen_until timestamptz := clock_timestamp() + interval '1 second';
   v_looked text[] := array(
     select d.driver_id from driver_state d where d.region = p_region and d.driver_id > p_after
     order by d.driver_id limit p_limit);
   v_drivers text[];
 begin
-  -- When nobody was seen lately it is we who don't see: a stalled gateway, or positions lost in a crash.
-  if not exists (select from driver_presence p where p.region = p_region
-                 and p.seen_at > clock_timestamp() - make_interval(secs => p_grace_ms / 3000.0)) then
-    return query select v_looked[cardinality(v_looked)], array[]::text[];
+  if p_after = '' and not may_retire(p_region, p_grace_ms) then
+    return query select null::text, array[]::text[];
     return;
   end if;
   v_drivers := lock_drivers(p_region, array(
     select d.driver_id from driver_state d
     left join driver_presence p on p.region = p_region and p.driver_id = d.driver_id
     where d.region = p_region and d.driver_id = any(v_looked) and d.status = 'available'
-      and d.updated_at < v_seen_since and (p.seen_at is null or p.seen_at < v_seen_since)), false);
+      and d.updated_at < v_seen_since and (p.seen_at is null or p.seen_at < v_seen_since or p.seen_at > v_seen_until)), false);
 
   return query
   with gone as (
     update driver_state d set status = 'offline', version = d.version + 1,
       updated_at = greatest(clock_timestamp(), d.updated_at)
     where d.region = p_region and d.driver_id = any(v_drivers) and d.status = 'available'
-      and not exists (select from driver_presence p
-        where p.region = p_region and p.driver_id = d.driver_id and p.seen_at >= v_seen_since)
+      and not exists (select from driver_presence p where p.region = p_region and p.driver_id = d.driver_id
+        and p.seen_at >= v_seen_since and p.seen_at <= v_seen_until)
     returning d.driver_id
+  ),
+  absent as (
+    delete from driver_presence p using gone g where p.region = p_region and p.driver_id = g.driver_id
   )
   select v_looked[cardinality(v_looked)], array(select g.driver_id from gone g);
 end $$;

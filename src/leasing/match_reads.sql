@@ -36,6 +36,8 @@ language plpgsql stable as $$
 declare
   v_now timestamptz := clock_timestamp();
   v_fresh_since timestamptz := v_now - make_interval(secs => p_stale_ms / 1000.0);
+  -- A position of a clock that was ahead says nothing: whoever is there sends the next one.
+  v_fresh_until timestamptz := v_now + interval '1 second';
 begin
   if p_cells is null then
     return (
@@ -44,7 +46,7 @@ begin
         || coalesce(least(extract(epoch from d.shift_ends_at - v_now), 1e9)::int::text, '') || ',' || p.cell, ';')
       from driver_presence p
       join driver_state d on d.region = p_region and d.driver_id = p.driver_id and d.status = p_status
-      where p.region = p_region and p.position_at > v_fresh_since);
+      where p.region = p_region and p.position_at > v_fresh_since and p.position_at <= v_fresh_until);
   end if;
   return (
     select string_agg(d.driver_id || ',' || (p.lat * 1e7)::int || ',' || (p.lng * 1e7)::int || ',' || d.vehicle_class || ',' || d.seats || ','
@@ -52,7 +54,7 @@ begin
         || coalesce(least(extract(epoch from d.shift_ends_at - v_now), 1e9)::int::text, '') || ',' || p.cell, ';')
     from driver_presence p
     join driver_state d on d.region = p_region and d.driver_id = p.driver_id and d.status = p_status
-    where p.region = p_region and p.cell = any(p_cells) and p.position_at > v_fresh_since);
+    where p.region = p_region and p.cell = any(p_cells) and p.position_at > v_fresh_since and p.position_at <= v_fresh_until);
 end $$;
 
 -- When the first of a region's leases, or of its waits at a pickup, is over. The first of an index: asked whether one

@@ -603,6 +603,15 @@ export async function retireAbsent(
   return step!;
 }
 
+/** A gateway watches these regions: who isn't seen there within `graceMs` is gone. */
+export async function watchRegions(
+  sql: Sql,
+  regions: readonly { readonly number: number; readonly graceMs: number }[],
+): Promise<void> {
+  await sql`select watch_regions(${regions.map(({ number }) => number)}::smallint[],
+    ${regions.map(({ graceMs }) => graceMs)}::int[])`;
+}
+
 export interface PositionReport {
   readonly driverId: string;
   /** Null: the driver is there, and hasn't moved as far as we know. */

@@ -630,7 +630,7 @@ describe('absent drivers', () => {
     ]);
   });
 
-  test('stay when nobody of their region is seen: then it is we who don’t see', async () => {
+  test('stay when nobody of their region is seen, unless a gateway has watched all the while: else it is we who don’t see', async () => {
     await using city = await openCity(2);
     const { sql, region } = city;
     const other = await addRegion(sql, 'paris');
@@ -638,7 +638,39 @@ describe('absent drivers', () => {
     await sql`update driver_state set updated_at = ${ago}`;
     await sql`update driver_presence set seen_at = ${ago}`;
     await sql`insert into driver_presence (region, driver_id, seen_at) values (${other}, 'd9', clock_timestamp())`;
-    expect(await t.retireAbsent(sql, region, '', 6, 30_000)).toEqual({ last_driver_id: 'd2', retired: [] });
+    const retire = async () => (await t.retireAbsent(sql, region, '', 6, 30_000)).retired;
+    const watch = () =>
+      t.watchRegions(sql, [
+        { number: other, graceMs: 30_000 },
+        { number: region, graceMs: 30_000 },
+      ]);
+    expect(await retire()).toEqual([]);
+    await watch();
+    await watch();
+    expect(await retire()).toEqual([]);
+
+    // Nobody watched for a while: the drivers may just not have come back.
+    await sql`update presence_epochs set since = ${ago}, watched_at = clock_timestamp() - interval '16 seconds'`;
+    expect(await retire()).toEqual([]);
+    await watch();
+    expect(await retire()).toEqual([]);
+
+    await sql`update presence_epochs set since = ${ago}`;
+    await sql`update presence_epochs set watched_at = ${ago} where region = ${other}`;
+    await watch();
+    expect(await retire()).toEqual(['d1', 'd2']);
+    expect(await sql`select driver_id from driver_presence`).toEqual([{ driver_id: 'd9' }]);
+  });
+
+  test('aren’t seen by what a clock that was ahead has seen, nor asked for a ride', async () => {
+    await using city = await openCity(2);
+    const { sql, region } = city;
+    await sql`update driver_state set updated_at = clock_timestamp() - interval '1 minute'`;
+    const ahead = sql`clock_timestamp() + interval '1 hour'`;
+    await sql`update driver_presence set seen_at = ${ahead}, position_at = ${ahead} where driver_id = 'd1'`;
+    const near = await t.driversNear(sql, region, 'available', null, 60_000);
+    expect(near.map(({ driverId }) => driverId)).toEqual(['d2']);
+    expect(await t.retireAbsent(sql, region, '', 6, 30_000)).toMatchObject({ retired: ['d1'] });
   });
 });
 

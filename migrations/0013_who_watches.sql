@@ -1,0 +1,1 @@
+ALTER TABLE "presence_epochs" ADD COLUMN "watched_at" timestamp with time zone;
