@@ -163,7 +163,7 @@ export const EQUIVALENT: readonly Excuse[] = [
       ['p.driver_id = d.driver_id', 'left join driver_presence p'],
       ['d.region = p_region', 'd.driver_id = any(v_looked)'],
       ["d.status = 'available'", 'd.driver_id = any(v_looked)'],
-      ['(p.seen_at is null or p.seen_at < v_seen_since)', 'p.seen_at is null'],
+      ['(p.seen_at is null or p.seen_at < v_seen_since or p.seen_at > v_seen_until)', 'p.seen_at is null'],
     ] as const
   ).map(([text, line]) => ({
     file: 'driver_shifts.sql',
@@ -172,6 +172,19 @@ export const EQUIVALENT: readonly Excuse[] = [
     line,
     reason: 'Says whom to lock. The update says once more who goes.',
   })),
+
+  ...excuses(
+    'driver_shifts.sql',
+    'retire_absent',
+    'Asked once a walk: each further step would hear the same.',
+    "p_after = ''",
+  ),
+  ...excuses(
+    'driver_shifts.sql',
+    'watch_regions',
+    'Locks the regions in order. The update says which ones.',
+    'e.region = any(p_regions)',
+  ),
 
   ...excuses(
     'assign_drivers.sql',

@@ -628,6 +628,13 @@ describe('absent drivers', () => {
       [other, 'd2'],
       [other, 'd9'],
     ]);
+    const seen = await sql`select region, driver_id from driver_presence order by region, driver_id`;
+    expect(seen.map((row) => [row['region'], row['driver_id']])).toEqual([
+      [region, 'd1'],
+      [region, 'd3'],
+      [region, 'd6'],
+      [other, 'd5'],
+    ]);
   });
 
   test('stay when nobody of their region is seen, unless a gateway has watched all the while: else it is we who don’t see', async () => {
@@ -639,25 +646,31 @@ describe('absent drivers', () => {
     await sql`update driver_presence set seen_at = ${ago}`;
     await sql`insert into driver_presence (region, driver_id, seen_at) values (${other}, 'd9', clock_timestamp())`;
     const retire = async () => (await t.retireAbsent(sql, region, '', 6, 30_000)).retired;
-    const watch = () =>
-      t.watchRegions(sql, [
-        { number: other, graceMs: 30_000 },
-        { number: region, graceMs: 30_000 },
-      ]);
+    const watch = (...numbers: number[]) =>
+      t.watchRegions(
+        sql,
+        numbers.map((number) => ({ number, graceMs: 30_000 })),
+      );
     expect(await retire()).toEqual([]);
-    await watch();
-    await watch();
+    await watch(other, region);
+    await watch(other, region);
     expect(await retire()).toEqual([]);
 
     // Nobody watched for a while: the drivers may just not have come back.
     await sql`update presence_epochs set since = ${ago}, watched_at = clock_timestamp() - interval '16 seconds'`;
     expect(await retire()).toEqual([]);
-    await watch();
+    await watch(other, region);
     expect(await retire()).toEqual([]);
-
     await sql`update presence_epochs set since = ${ago}`;
-    await sql`update presence_epochs set watched_at = ${ago} where region = ${other}`;
-    await watch();
+    await sql`update presence_epochs set watched_at = clock_timestamp() - interval '16 seconds' where region = ${region}`;
+    await watch(other);
+    expect(await retire()).toEqual([]);
+    expect(
+      await sql`select region from presence_epochs where watched_at > clock_timestamp() - interval '16 seconds'`,
+    ).toEqual([{ region: other }]);
+
+    await watch(region);
+    await sql`update presence_epochs set since = ${ago}`;
     expect(await retire()).toEqual(['d1', 'd2']);
     expect(await sql`select driver_id from driver_presence`).toEqual([{ driver_id: 'd9' }]);
   });
@@ -671,6 +684,8 @@ describe('absent drivers', () => {
     const near = await t.driversNear(sql, region, 'available', null, 60_000);
     expect(near.map(({ driverId }) => driverId)).toEqual(['d2']);
     expect(await t.retireAbsent(sql, region, '', 6, 30_000)).toMatchObject({ retired: ['d1'] });
+    await sql`update driver_presence set seen_at = ${ahead}`;
+    expect(await t.retireAbsent(sql, region, '', 6, 30_000)).toMatchObject({ retired: [] });
   });
 });
 
