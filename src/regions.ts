@@ -30,6 +30,8 @@ export class Regions {
   readonly #policies = new Map<string, Policy>();
   #readAtMs = Number.NEGATIVE_INFINITY;
   #reading: Promise<void> | null = null;
+  /** How often what was read was forgotten: what is being read meanwhile may be older. */
+  #forgotten = 0;
 
   constructor(database: Database, nowMs: () => number = () => performance.now()) {
     this.#database = database;
@@ -75,6 +77,7 @@ export class Regions {
   /** What this process changed itself is seen by it at once. */
   forget(): void {
     this.#readAtMs = Number.NEGATIVE_INFINITY;
+    this.#forgotten += 1;
   }
 
   async #find(look: () => Region | undefined): Promise<Region | undefined> {
@@ -87,15 +90,18 @@ export class Regions {
   }
 
   async #refresh(): Promise<void> {
-    if (this.#nowMs() - this.#readAtMs < FRESH_MS) return;
-    this.#reading ??= this.#read().finally(() => {
-      this.#reading = null;
-    });
-    await this.#reading;
+    // The second read began after this was asked for, whatever was forgotten during the first.
+    for (let reads = 0; reads < 2 && this.#nowMs() - this.#readAtMs >= FRESH_MS; reads += 1) {
+      this.#reading ??= this.#read().finally(() => {
+        this.#reading = null;
+      });
+      await this.#reading;
+    }
   }
 
   async #read(): Promise<void> {
     const readAtMs = this.#nowMs();
+    const forgotten = this.#forgotten;
     const rows = await this.#database.orm
       .select({ region: regions, policy: policies.document })
       .from(regions)
@@ -114,7 +120,7 @@ export class Regions {
     this.#byNumber = new Map(known.map((region) => [region.number, region]));
     this.#byId = new Map(known.map((region) => [region.id, region]));
     for (const { number, policyVersion, policy } of known) this.#policies.set(`${number}/${policyVersion}`, policy);
-    this.#readAtMs = readAtMs;
+    if (forgotten === this.#forgotten) this.#readAtMs = readAtMs;
   }
 }
 

@@ -16,8 +16,6 @@ const EVERY_MS = 5_000;
 /** Terms looked at together; those beyond are for the next look. */
 const TERMS_MAX = 1_000;
 const RIDES_MAX = 1_000;
-/** A wait that a policy allows is no longer than this beyond it, however long its transaction took. */
-const WAIT_MARGIN_MS = 1_000;
 
 interface Deps {
   readonly sql: Sql;
@@ -96,7 +94,7 @@ export class ClockAhead {
   }
 
   async #bringRidesForward({ number, policy }: Region): Promise<void> {
-    const waitMaxMs = Math.max(policy.retryMaxMs, policy.rescueMs) + WAIT_MARGIN_MS;
+    const waitMaxMs = Math.max(policy.retryMaxMs, policy.rescueMs);
     const moved = await transitions.bringRidesForward(this.#deps.sql, number, waitMaxMs, RIDES_MAX);
     if (moved > 0)
       this.#deps.log.warn({ region: number, rides: moved }, 'rides that waited for a clock that was put back are due');

@@ -41,8 +41,8 @@ begin
   from offers o where o.region = p_region and o.id = any(v_over);
 end $$;
 
--- Rides that are due later than any wait that a policy allows are due now, unless an operator holds them, and have no more
--- patience than a new ride. Never waits. Returns how many.
+-- Rides that are due later than any wait that the region's policy or their own allows (a second is for how long the transaction
+-- took) are due now, unless an operator holds them, and have no more patience than a new ride. Never waits. Returns how many.
 create or replace function bring_rides_forward(p_region smallint, p_wait_max_ms int, p_limit int)
 returns int language plpgsql as $$
 declare
@@ -51,7 +51,9 @@ declare
 begin
   update rides r set queue_at = v_now, version = r.version + 1, patience_until = least(r.patience_until,
     v_now + make_interval(secs => policy_number(p_region, r.policy_version, 'patienceMs', 0) / 1000.0))
-  from (select id from rides where region = p_region and queue_at > v_now + make_interval(secs => p_wait_max_ms / 1000.0)
+  from (select id from rides where region = p_region and queue_at > v_now + make_interval(secs => 1 + p_wait_max_ms / 1000.0)
+    and queue_at > v_now + make_interval(secs => 1 + greatest(policy_number(p_region, policy_version, 'retryMaxMs', 0),
+      policy_number(p_region, policy_version, 'rescueMs', 0)) / 1000.0)
     and coalesce(held_until <= v_now, true) order by queue_at limit p_limit for no key update skip locked) late
   where r.region = p_region and r.id = late.id;
   get diagnostics v_moved = row_count;

@@ -294,7 +294,7 @@ export async function endTermsAhead(sql: Sql, region: number, offerIds: readonly
     from end_terms_ahead(${region}::smallint, ${offerIds as string[]}::uuid[])`;
 }
 
-/** Rides that are due later than in `waitMaxMs` are due now; how many. */
+/** Rides that are due later than in `waitMaxMs`, and than their own policy's waits last, are due now; how many. */
 export async function bringRidesForward(sql: Sql, region: number, waitMaxMs: number, limit: number): Promise<number> {
   const [row] = await sql<
     { moved: number }[]

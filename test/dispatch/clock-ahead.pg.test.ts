@@ -147,4 +147,16 @@ test('leases and waits of a clock that was right are left alone, and so is a rid
   await mendAt(11 * LIFETIME_MS);
   expect(await isDue(city, waiting!)).toBe(true);
   for (const rideId of [rescued!, held!]) expect(await isDue(city, rideId)).toBe(false);
+
+  // A later policy asks nobody to wait so long; the ride keeps its own.
+  const document = { ...defaultPolicy, rescueMs: 0 };
+  await city.sql`insert into policies (region, version, document, created_by)
+    values (${city.region}, 2, ${city.sql.json(document as never)}, 'test')`;
+  await city.sql`update regions set policy_version = 2`;
+  const laterMend = await mender(city);
+  await laterMend(0);
+  expect(await isDue(city, rescued!)).toBe(false);
+  await wait(rescued!, RESCUE_MS + 5_000);
+  await laterMend(1);
+  expect(await isDue(city, rescued!)).toBe(true);
 });
