@@ -180,6 +180,12 @@ export const EQUIVALENT: readonly Excuse[] = [
     "p_after = ''",
   ),
   ...excuses(
+    'clock_ahead.sql',
+    'bring_rides_forward',
+    'Bounds the walk along the index; what it adds is for policies older than the settings.',
+    'queue_at > v_now + make_interval(secs => 1 + p_wait_max_ms / 1000.0)',
+  ),
+  ...excuses(
     'driver_shifts.sql',
     'watch_regions',
     'Locks the regions in order. The update says which ones.',
