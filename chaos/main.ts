@@ -200,15 +200,15 @@ function exitCodeOf({ verify, serverErrors, endedUnasked, problems }: RunFigures
 }
 
 function format(figures: RunFigures): string {
-  const { operations, seconds, confirmsUnderFault, kills, stale, lostReplies, verify, ridesEndedAfterMs, problems } =
-    figures;
+  const { operations, seconds, confirmsUnderFault, kills, stale, lostReplies, verify, problems } = figures;
+  const { ridesEndedAfterMs, driversFreeAfterMs } = figures;
   return [
     ...Object.entries(figures.answers).map(([answer, count]) => `  ${String(count).padStart(8)}  ${answer}`),
     ...figures.faults.map(
       ({ name, injected, backMs }) =>
         `  ${name} × ${injected}: back after ${backMs.rest} ms (REST), ${backMs.socket} ms (socket)`,
     ),
-    `${operations} operations in ${seconds} s; ${confirmsUnderFault} confirms under fault, ${kills} kills, ${stale} stale confirms, ${lostReplies} lost replies; all rides ended after ${ridesEndedAfterMs ?? '–'} ms`,
+    `${operations} operations in ${seconds} s; ${confirmsUnderFault} confirms under fault, ${kills} kills, ${stale} stale confirms, ${lostReplies} lost replies; all rides ended after ${ridesEndedAfterMs ?? '–'} ms, all drivers free after ${driversFreeAfterMs ?? '–'} ms`,
     `verify: ${verify.checked} records, ${verify.violations} violations`,
     ...(problems.length === 0 ? ['all held'] : problems.map((problem) => `FAILED: ${problem}`)),
   ].join('\n');

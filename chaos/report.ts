@@ -58,17 +58,29 @@ as the seed has it, those of the API have matchers of their own beside them), an
 PostgreSQL with full durability, and a proxy between any two parties. A hundred devices on real websockets accept, decline,
 accept twice, over two sockets, over REST as well, too late, and again when no answer came; riders request under keys, twice,
 and cancel as somebody accepts; a fleet's own matcher and an operator lease and release beside the service's rounds. Terms are
-of about a second. Each fault is done over and over for the length of the run and taken back; then every ride has to end within
-60 s, and \`verify\` reads the records. A run fails on a violation, an answer of 500, a process that ended though nobody killed it,
-a service that isn't back in time (2 s after one process, or the database, that was killed or restarted is up again; 5 s after
-anything else is healed; sockets 3 s more, the time that a device gives one attempt to connect), an open ride.
+of about a second. Devices believe what they are told and never ask. Each fault is done over and over for the length of the run
+and taken back; then within 60 s every ride has to end, every driver to be available again, and no device to think that it has
+a ride; and \`verify\` reads the records. A run fails on a violation, an answer of 500, a process that ended though nobody killed
+it, a service that isn't back in time (2 s after one process, or the database, that was killed or restarted is up again; 5 s
+after anything else is healed; sockets 3 s more, the time that a device gives one attempt to connect), an open ride, a driver
+who is held or a device that is mistaken.
 
 _Unheard_ are the commands that had no answer in the service's own words: a cut connection, or a 503 that says to ask again.
 All were asked again. _Back_ is the time from the healing to the first answer, the longest of all injections, over REST and
 over a socket. \`npm run chaos -- NAME --seed SEED\` runs one again: the seed decides the plan of load and faults, not their timing.`;
 }
 
-const HEAD = ['fault', 'times', 'operations', 'unheard', 'back ms', 'rides ended', 'records, violations', 'seed', ''];
+const HEAD = [
+  'fault',
+  'times',
+  'operations',
+  'unheard',
+  'back ms',
+  'rides ended, drivers free',
+  'records, violations',
+  'seed',
+  '',
+];
 
 function section(title: string, faults: readonly Fault[], results: ReadonlyMap<string, Result>): string[] {
   const rows = faults.flatMap((fault) => {
@@ -84,21 +96,22 @@ function mixedSection(results: readonly Result[]): string[] {
 }
 
 function row(what: string, result: Result): string[] {
-  const { faults, operations, heard, ridesEndedAfterMs, verify, seed, problems } = result;
+  const { faults, operations, heard, ridesEndedAfterMs, driversFreeAfterMs, verify, seed, problems } = result;
   const back = (over: 'rest' | 'socket'): string => count(Math.max(...faults.map(({ backMs }) => backMs[over])));
-  const ended = ridesEndedAfterMs === null ? 'no' : `after ${(ridesEndedAfterMs / 1000).toFixed(1)} s`;
   return [
     what,
     count(faults.reduce((total, { injected }) => total + injected, 0)),
     count(operations),
     `${count(heard.unknown)}${unheard(result)}`,
     `${back('rest')}, ${back('socket')}`,
-    ended,
+    `${after(ridesEndedAfterMs)}, ${after(driversFreeAfterMs)}`,
     `${count(verify.checked)}, ${count(verify.violations)}`,
     `\`${seed}\``,
     problems.length === 0 ? 'held' : `failed: ${problems.join('; ').replaceAll('|', '/')}`,
   ];
 }
+
+const after = (ms: number | null): string => (ms === null ? 'no' : `${(ms / 1000).toFixed(1)} s`);
 
 /** The two commonest reasons. */
 function unheard({ unknown }: Result): string {

@@ -2,11 +2,11 @@
 import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
 import type { Machine } from '../bench/machine.ts';
-import type { RunFigures } from './run.ts';
+import type { Calm, RunFigures } from './run.ts';
 
 export const RESULTS = fileURLToPath(new URL('results/', import.meta.url));
 
-export interface Result {
+export interface Result extends Calm {
   readonly name: string;
   readonly seed: string;
   readonly machine: Machine;
@@ -21,7 +21,6 @@ export interface Result {
   readonly heard: { readonly ok: number; readonly refused: number; readonly unknown: number };
   /** Of those that weren't answered in the service's own words, how many for what reason. */
   readonly unknown: Readonly<Record<string, number>>;
-  readonly ridesEndedAfterMs: number | null;
   readonly faults: readonly {
     readonly name: string;
     readonly injected: number;
@@ -33,7 +32,7 @@ export interface Result {
 
 export function resultOf(figures: RunFigures, machine: Machine): Result {
   const { name, seed, seconds, operations, kills, stale, lostReplies, confirmsUnderFault } = figures;
-  const { serverErrors, ridesEndedAfterMs } = figures;
+  const { serverErrors, ridesEndedAfterMs, driversFreeAfterMs } = figures;
   const heard = { ok: 0, refused: 0, unknown: 0 };
   const unknown: Record<string, number> = {};
   for (const [answer, count] of Object.entries(figures.answers)) {
@@ -55,6 +54,7 @@ export function resultOf(figures: RunFigures, machine: Machine): Result {
     heard,
     unknown,
     ridesEndedAfterMs,
+    driversFreeAfterMs,
     faults: figures.faults.map((fault) => ({ name: fault.name, injected: fault.injected, backMs: fault.backMs })),
     verify: { checked: figures.verify.checked, violations: figures.verify.violations },
     problems: figures.problems,

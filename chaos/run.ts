@@ -56,7 +56,15 @@ export interface FaultFigures {
   readonly answers: Readonly<Record<string, number>>;
 }
 
-export interface RunFigures {
+/** From the last healing. */
+export interface Calm {
+  /** Until no ride was open. */
+  readonly ridesEndedAfterMs: number | null;
+  /** Until every driver was available again, and no device believed to have a ride. */
+  readonly driversFreeAfterMs: number | null;
+}
+
+export interface RunFigures extends Calm {
   readonly name: string;
   readonly seed: string;
   readonly seconds: number;
@@ -68,8 +76,6 @@ export interface RunFigures {
   readonly confirmsUnderFault: number;
   readonly serverErrors: number;
   readonly endedUnasked: readonly string[];
-  /** From the last healing until no ride was open. */
-  readonly ridesEndedAfterMs: number | null;
   readonly answers: Readonly<Record<string, number>>;
   readonly faults: readonly FaultFigures[];
   readonly verify: Verified;
@@ -81,7 +87,7 @@ const REGION_ID = 'chaos';
 const WARM_UP_MS = 3_000;
 const CALM_MS: readonly [number, number] = [500, 2_000];
 const BACK_DEADLINE_MS = 20_000;
-const RIDES_END_WITHIN_MS = 60_000;
+const CALM_WITHIN_MS = 60_000;
 const LOG_LINES_MAX = 40;
 const OPEN = ['searching', 'assigned', 'driver_arrived', 'in_progress'] as const;
 /** A run by operations that takes longer than this many times a moderate rate is stuck. */
@@ -149,18 +155,22 @@ class Run {
     const operator = this.#operator();
     const world = this.#world();
     await this.#openCity(operator, world);
-    const devices = world.driverIds.map((driverId) => new Device(driverId, world).run());
+    const devices = world.driverIds.map((driverId) => new Device(driverId, world));
+    const driving = devices.map((device) => device.run());
     const riders = Array.from({ length: this.#options.riders }, (_, i) => new Rider(`rider-${i + 1}`, world).run());
     try {
       await pause(WARM_UP_MS, undefined, { signal: this.#options.signal });
       await this.#breakThings();
       this.#healedAtMs = nowMs();
       this.#isEnding = true;
-      const ridesEndedAfterMs = await this.#ridesToEnd(operator);
-      await Promise.race([Promise.all(riders), pause(RIDES_END_WITHIN_MS, undefined, { ref: false })]);
-      return await this.#judge(ridesEndedAfterMs, startedAtMs, async () => {
+      const ridesEndedAfterMs = await this.#untilNone('rides were still open', () => countOpen(operator));
+      await Promise.race([Promise.all(riders), pause(CALM_WITHIN_MS, undefined, { ref: false })]);
+      const driversFreeAfterMs = await this.#untilNone('drivers weren’t free, or their devices didn’t know', () =>
+        countHeld(operator, devices),
+      );
+      return await this.#judge({ ridesEndedAfterMs, driversFreeAfterMs }, startedAtMs, async () => {
         this.#stop.abort();
-        await Promise.all([...devices, ...riders]);
+        await Promise.all([...driving, ...riders]);
         await world.asker.settled();
         await this.#history.end(this.#healedAtMs);
       });
@@ -291,18 +301,19 @@ class Run {
     return back;
   }
 
-  async #ridesToEnd(operator: OperatorClient): Promise<number | null> {
-    let open = Infinity;
-    while (nowMs() - this.#healedAtMs < RIDES_END_WITHIN_MS) {
-      open = await countOpen(operator).catch(() => Infinity);
-      if (open === 0) return Math.round(nowMs() - this.#healedAtMs);
+  /** Until there are none: so long after the healing. Null, which fails the run, when there still are some in the end. */
+  async #untilNone(what: string, count: () => Promise<number>): Promise<number | null> {
+    let left = Infinity;
+    while (nowMs() - this.#healedAtMs < CALM_WITHIN_MS) {
+      left = await count().catch(() => Infinity);
+      if (left === 0) return Math.round(nowMs() - this.#healedAtMs);
       await pause(500);
     }
-    this.#problems.push(`${open} rides were still open ${RIDES_END_WITHIN_MS / 1000} s after healing`);
+    this.#problems.push(`${left} ${what} ${CALM_WITHIN_MS / 1000} s after healing`);
     return null;
   }
 
-  async #judge(ridesEndedAfterMs: number | null, startedAtMs: number, close: () => Promise<void>): Promise<RunFigures> {
+  async #judge(calm: Calm, startedAtMs: number, close: () => Promise<void>): Promise<RunFigures> {
     await close();
     const verify = await verifyRecords(this.#arena.databaseUrl, this.#historyFile);
     const { tally } = this.#history;
@@ -333,7 +344,7 @@ class Run {
       confirmsUnderFault: this.#confirmsUnderFault,
       serverErrors: tally.serverErrors,
       endedUnasked,
-      ridesEndedAfterMs,
+      ...calm,
       answers: sorted(tally.answers),
       faults: [...this.#seen].map(([faultName, { injected, restMs, socketMs, answers }]) => ({
         name: faultName,
@@ -361,6 +372,13 @@ async function countOpen(operator: OperatorClient): Promise<number> {
   let open = 0;
   for (const status of OPEN) for await (const _ of operator.rides(REGION_ID, status)) open += 1;
   return open;
+}
+
+/** Drivers who aren't available by the records, or are busy by what their devices were told. */
+async function countHeld(operator: OperatorClient, devices: readonly Device[]): Promise<number> {
+  const held = new Set(devices.filter(({ isFree }) => !isFree).map(({ driverId }) => driverId));
+  for await (const { id, status } of operator.drivers(REGION_ID)) if (status !== 'available') held.add(id);
+  return held.size;
 }
 
 const sorted = (counts: ReadonlyMap<string, number>): Record<string, number> =>

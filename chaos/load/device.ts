@@ -55,8 +55,6 @@ export class Device {
   #tripRideId: string | null = null;
   /** Of the newest ride that it drove, or drives. */
   #tripFence = 0;
-  /** For measuring: when the last `state` came, and with what. */
-  stateAtMs = 0;
 
   constructor(driverId: string, world: World) {
     this.driverId = driverId;
@@ -65,8 +63,9 @@ export class Device {
     this.#socket = this.#open();
   }
 
-  get isConnected(): boolean {
-    return this.#socket.connected;
+  /** Connected, and without a ride as far as it was told. */
+  get isFree(): boolean {
+    return this.#socket.connected && this.#tripRideId === null;
   }
 
   /** Until the run is stopped. */
@@ -114,7 +113,6 @@ export class Device {
   }
 
   #takeState({ status, offer, assignment }: DriverState): void {
-    this.stateAtMs = nowMs();
     this.#note('state', { ...(offer !== null && offerFacts(offer)) });
     if (offer !== null) this.#takeOffer(offer);
     if (assignment !== null) void this.#drive(assignment, assignment.rideStatus, this.#nextPlan());
