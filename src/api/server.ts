@@ -1,4 +1,5 @@
 /** The REST service: fastify, the routes of each resource, and what holds for all of them. */
+import type { IncomingMessage } from 'node:http';
 import fastify, { type FastifyReply, type FastifyRequest, type RouteOptions } from 'fastify';
 import type { ZodTypeProvider } from 'fastify-type-provider-zod';
 import { z } from 'zod';
@@ -47,14 +48,19 @@ const METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'] as 
 
 /** Registers everything; listening and closing are the caller's. Closing finishes what is in hand. */
 export async function createApi(deps: ApiDeps): Promise<App> {
-  const app = fastify({
+  const app: App = fastify({
     // What is wrong on our side is logged by the error handler; nothing else is, on a path this hot.
     logger: false,
     bodyLimit: BODY_MAX_BYTES,
     routerOptions: { maxParamLength: PARAM_MAX_CHARS },
     requestTimeout: REQUEST_DEADLINE_MS,
     keepAliveTimeout: KEEP_ALIVE_MS,
-    http: { headersTimeout: HEADERS_DEADLINE_MS, connectionsCheckingInterval: DEADLINES_CHECKED_EVERY_MS },
+    http: {
+      headersTimeout: HEADERS_DEADLINE_MS,
+      connectionsCheckingInterval: DEADLINES_CHECKED_EVERY_MS,
+      // Left to itself, Node hands every upgrade over once somebody listens for websockets.
+      shouldUpgradeCallback: (request) => app.server.listenerCount('upgrade') > 0 && asksForWebsocket(request),
+    },
     forceCloseConnections: 'idle',
     // A request that crosses our closing is served, and its connection closed after it.
     return503OnClosing: false,
@@ -78,6 +84,9 @@ export async function createApi(deps: ApiDeps): Promise<App> {
   refuseOtherMethods(app, methodsByUrl);
   return app;
 }
+
+/** Any other upgrade is an offer that may be ignored (RFC 9110, 7.8): clients that would rather speak HTTP/2 send one. */
+const asksForWebsocket = ({ headers }: IncomingMessage): boolean => headers.upgrade?.toLowerCase() === 'websocket';
 
 function versionOne(v1: App, deps: ApiDeps): void {
   boundRequests(v1);
