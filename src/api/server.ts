@@ -169,9 +169,14 @@ function holdForAll(app: App): void {
 function boundRequests(v1: App): void {
   const working = inFlight(IN_FLIGHT_MAX, ANSWER_DEADLINE_MS);
   const queueing = inFlight(WAITING_MAX, WAIT_DEADLINE_MS);
+  const group = ({ routeOptions }: FastifyRequest): InFlight =>
+    routeOptions.config.waits === true ? queueing : working;
   v1.addHook('onRequest', (request: FastifyRequest, reply: FastifyReply, done) => {
-    const isIn = (request.routeOptions.config.waits === true ? queueing : working).enter(reply);
-    done(isIn ? undefined : new ApiProblem('overloaded'));
+    done(group(request).enter(reply) ? undefined : new ApiProblem('overloaded'));
+  });
+  v1.addHook('preValidation', (request: FastifyRequest, reply: FastifyReply, done) => {
+    group(request).hasArrived(reply);
+    done();
   });
   const looking = setInterval(() => {
     working.endOverdue();
@@ -180,19 +185,28 @@ function boundRequests(v1: App): void {
   v1.addHook('onClose', () => clearInterval(looking));
 }
 
+/** Of a request whose end is still on its way: how long that may take is Node's to watch. */
+const STILL_ARRIVING = Infinity;
+
+type InFlight = ReturnType<typeof inFlight>;
+
 function inFlight(max: number, deadlineMs: number) {
   const arrivals = new Map<FastifyReply, number>();
   return {
     enter(reply: FastifyReply): boolean {
       if (arrivals.size >= max) return false;
-      arrivals.set(reply, performance.now());
+      arrivals.set(reply, STILL_ARRIVING);
       reply.raw.once('close', () => arrivals.delete(reply));
       return true;
     },
+    hasArrived(reply: FastifyReply): void {
+      if (arrivals.delete(reply)) arrivals.set(reply, performance.now());
+    },
     endOverdue(): void {
       const sinceMs = performance.now() - deadlineMs;
-      // Those that have waited longest come first.
+      // Of those that have arrived, the ones that have waited longest come first.
       for (const [reply, arrivedAtMs] of arrivals) {
+        if (arrivedAtMs === STILL_ARRIVING) continue;
         if (arrivedAtMs > sinceMs) break;
         if (!reply.sent) reply.send(new ApiProblem('no_answer_in_time'));
       }

@@ -1,5 +1,6 @@
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
+import { setTimeout } from 'node:timers/promises';
 import { describe, expect, test } from 'vitest';
 import { mintToken } from '../../src/auth.ts';
 import { SECRET, startApiWithoutDatabase } from './harness.ts';
@@ -67,6 +68,22 @@ describe.concurrent('what isn’t a good request', () => {
       expect(ms).toBeLessThan(15_000);
     }
     expect(inHeaders.ms).toBeLessThan(inBody.ms);
+  });
+
+  test('because its body stalls is cut off as one that took too long, whenever it began', async () => {
+    await using api = await startApiWithoutDatabase();
+    // What looks for late requests, and what looks for late answers, look once a second, from when each was started.
+    await setTimeout(500);
+    const port = await api.listen();
+    const rider = await mintToken(SECRET, { sub: 'r', role: 'rider', ttlS: 60 });
+    const head = `POST /v1/rides HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${rider}\r\n`;
+    const begun = `${head}Content-Type: application/json\r\nContent-Length: 9\r\n\r\n{`;
+    // Spread over the second after which the service looks again.
+    const stalled = Array.from({ length: 10 }, async (_, i) => {
+      await setTimeout(100 * i);
+      return answerTo(port, begun);
+    });
+    for (const answer of await Promise.all(stalled)) expect(answer).toMatch(/^HTTP\/1.1 408 /);
   });
 
   test('because it is too long is answered before it has been sent', async () => {
