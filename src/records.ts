@@ -20,10 +20,35 @@ export const RIDE_STATUSES = [
 ] as const;
 export const DRIVER_STATUSES = ['offline', 'available', 'leased', 'assigned'] as const;
 export const OFFER_STATUSES = ['pending', 'accepted', 'declined', 'expired', 'withdrawn', 'undeliverable'] as const;
+/** What happens to a ride, as the transitions tell it; docs/webhooks.md says what each means. */
+export const RIDE_EVENT_TYPES = [
+  'ride_requested',
+  'offer_made',
+  'offer_received',
+  'offer_accepted',
+  'offer_declined',
+  'offer_expired',
+  'offer_undeliverable',
+  'offer_withdrawn',
+  'driver_arrived',
+  'ride_started',
+  'ride_completed',
+  'ride_cancelled',
+  'driver_cancelled',
+  'driver_unassigned',
+  'pickup_stalled',
+  'pickup_resumed',
+  'ride_held',
+  'ride_released',
+  'exclusions_lifted',
+  'rescue_needed',
+  'no_drivers_available',
+] as const;
 
 export type RideStatus = (typeof RIDE_STATUSES)[number];
 export type DriverStatus = (typeof DRIVER_STATUSES)[number];
 export type OfferStatus = (typeof OFFER_STATUSES)[number];
+export type RideEventType = (typeof RIDE_EVENT_TYPES)[number];
 
 type Reads = Pick<Database, 'cold'>;
 
@@ -70,7 +95,7 @@ export interface RideRecord {
 
 export interface TimelineRecord {
   readonly seq: number;
-  readonly type: string;
+  readonly type: RideEventType;
   readonly at: string;
   readonly driverId: string | null;
   readonly offerId: string | null;
@@ -343,7 +368,7 @@ interface RideRow extends RouteRow {
 
 interface TimelineRow {
   readonly seq: number;
-  readonly type: string;
+  readonly type: RideEventType;
   readonly at: Date;
   readonly driver_id: string | null;
   readonly offer_id: string | null;

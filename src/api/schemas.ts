@@ -3,7 +3,7 @@
  * serialised by. Those with an `id` of their own become components of the API's description.
  */
 import { z } from 'zod';
-import { DRIVER_STATUSES, OFFER_STATUSES, RIDE_STATUSES } from '../records.ts';
+import { DRIVER_STATUSES, OFFER_STATUSES, RIDE_EVENT_TYPES, RIDE_STATUSES } from '../records.ts';
 
 /** A whole number within bounds. */
 export const bounded = ({ min, max }: { min: number; max: number }) => z.int().min(min).max(max);
@@ -73,6 +73,7 @@ export const DurationMs = z.int().min(0);
 
 export const RideStatus = z.enum(RIDE_STATUSES);
 export const DriverStatus = z.enum(DRIVER_STATUSES);
+export const RideEventType = z.enum(RIDE_EVENT_TYPES);
 
 export const Assignment = z
   .object({ rideId: ServerId, driverId: FleetId, offerId: ServerId, fence: Fence, assignedAt: Time })
@@ -116,7 +117,7 @@ export const Ride = z
 export const TimelineEntry = z
   .object({
     seq: z.int().meta({ description: 'From 1, without gaps.' }),
-    type: z.string().meta({ examples: ['ride_requested', 'offer_made', 'offer_accepted', 'ride_cancelled'] }),
+    type: RideEventType,
     at: Time,
     driverId: FleetId.nullable(),
     offerId: ServerId.nullable(),

@@ -5,13 +5,12 @@ import { isSecret, newSecret } from '../outbox/signature.ts';
 import { regionById, type ApiDeps, type App } from './context.ts';
 import { ApiProblem } from './problem.ts';
 import { cursorOf, pageOf, pageQuery } from './requests.ts';
-import { FleetId, FleetIdParams, named, Time } from './schemas.ts';
+import { FleetId, FleetIdParams, named, RideEventType, Time } from './schemas.ts';
 
 const URL_MAX_CHARS = 2_000;
 const TYPES_MAX = 50;
 const REDELIVERED_MAX = 1_000;
 
-const EventType = z.string().regex(/^[a-z_]{1,64}$/, 'must be 1–64 of a–z and _');
 const WebhookBody = z.strictObject({
   url: z
     .url({ protocol: /^https?$/, error: 'must be an http:// or https:// address' })
@@ -25,7 +24,7 @@ const WebhookBody = z.strictObject({
     .meta({ description: 'Signs each delivery. Unless given, one is made; or the known one is kept.' }),
   regionId: FleetId.nullable().optional().meta({ description: 'Null: the events of all regions.' }),
   types: z
-    .array(EventType)
+    .array(RideEventType)
     .min(1)
     .max(TYPES_MAX)
     .nullable()

@@ -5,6 +5,7 @@
  * A story is written in letters, one for each event, so that a legal order is a regular expression. Capitals are
  * turns: events that leave the ride in another status.
  */
+import type { RideEventType } from '../records.ts';
 import type { Source, Tally } from './checks.ts';
 import { eachAssignment, heldCte, ruleCte, termColumns, terms } from './offers.ts';
 import { isAmong, lookUp, type Reader } from './reader.ts';
@@ -33,7 +34,7 @@ const letters = {
   ride_released: 'f',
   pickup_stalled: 's',
   pickup_resumed: 'n',
-} as const;
+} as const satisfies Record<RideEventType, string>;
 
 /** What a ride's search ended with. */
 const UNSERVED = [
