@@ -7,7 +7,7 @@ import { findLease, LEASE_STATES, listLeases, listTerms } from '../resource-leas
 import { breakLease, resourcesOf } from '../resource-leases/transitions.ts';
 import type { ApiDeps, App } from './context.ts';
 import { ApiProblem } from './problem.ts';
-import { cursorOf, IdempotencyHeaders, pageOf, pageQuery, refuseOwnName } from './requests.ts';
+import { cursorOf, idempotencyHeaders, pageOf, pageQuery, refuseOwnName } from './requests.ts';
 import { bounded, DurationMs, LeaseToken, named, Time } from './schemas.ts';
 
 /** A hundred names of 256 bytes, with their tokens. */
@@ -66,6 +66,11 @@ const AcquireBody = z
     path: ['softTtlMs'],
     error: 'must be less than ttlMs',
   });
+
+const AcquireHeaders = idempotencyHeaders(
+  'The same key with the same request again: the term that it was granted. While that lives, the key is refused for the ' +
+    'same resources with another `holder` or other durations; `waitMs` and `priority` may change.',
+);
 
 const GrantedLease = z
   .object({
@@ -167,13 +172,15 @@ function acquireLease(app: App, { resourceLeases }: ApiDeps): void {
         tags: ['leases'],
         summary: 'Lease a resource, the first free of several, or all of several',
         description:
-          'Granted when it is free, released or expired; otherwise `held`, after `waitMs` in the queue. The same ' +
-          '`Idempotency-Key` again gets the term that the first call was granted, or `lease_expired` once it is over.',
-        headers: IdempotencyHeaders,
+          'Granted when it is free, released or expired; otherwise `held`, after `waitMs` in the queue. With an ' +
+          '`Idempotency-Key` the call may be repeated: it is answered with the term that it was granted first, or ' +
+          '`lease_expired` once that is over. A key is known by its term, for as long as that is its resource’s newest: ' +
+          'afterwards, and for other resources, the call is a new one.',
+        headers: AcquireHeaders,
         body: AcquireBody,
         response: { 201: z.union([GrantedLease, z.object({ leases: z.array(GrantedLease) })]) },
       },
-      config: { roles: ROLES, problems: ['held', 'lease_expired'], waits: true },
+      config: { roles: ROLES, problems: ['held', 'lease_expired', 'idempotency_key_reused'], waits: true },
     },
     async (request, reply) => {
       const asked = withoutUndefined(request.body) as unknown as AcquireRequest;

@@ -56,13 +56,18 @@ const fieldErrors =
   };
 
 /** Other headers are nobody's business here. */
-export const IdempotencyHeaders = z.looseObject({
-  'idempotency-key': z
-    .string()
-    .regex(/^[\x21-\x7e]{1,255}$/, 'must be 1–255 visible ASCII characters')
-    .optional()
-    .meta({ description: 'The same key with the same request again: the same answer, for 24 hours.' }),
-});
+export const idempotencyHeaders = (description: string) =>
+  z.looseObject({
+    'idempotency-key': z
+      .string()
+      .regex(/^[\x21-\x7e]{1,255}$/, 'must be 1–255 visible ASCII characters')
+      .optional()
+      .meta({ description }),
+  });
+
+export const IdempotencyHeaders = idempotencyHeaders(
+  'The same key with the same request again: the same answer, for 24 hours.',
+);
 
 export interface Idempotency {
   readonly subject: string;

@@ -23,6 +23,15 @@ begin
     from judge_acquire(v_ask, array(select r from unnest(p_of, p_resources) with ordinality a(ask, r, n) where ask = v_ask order by n),
       p_modes[v_ask] = 'all', p_tokens[v_ask], p_former_tokens[v_ask], p_tickets[v_ask], p_priorities[v_ask], v_locked, v_now) j;
 
+    -- The key was used for another request: what that one was granted isn't this one's.
+    if v_verdict = 'repeated' and exists (select from resource_leases l where l.resource = any(v_taken)
+      and (l.holder, l.ttl_ms, l.lifetime_ends_at, l.lock_delay_ms, l.grace_ms, l.soft_ttl_ms) is distinct from
+        (p_holders[v_ask], p_ttl_ms[v_ask], l.granted_at + after_ms(p_lifetime_ms[v_ask]),
+          coalesce(p_lock_delay_ms[v_ask], 0), coalesce(p_grace_ms[v_ask], 0), p_soft_ttl_ms[v_ask]))
+    then
+      v_verdict := 'idempotency_key_reused';
+    end if;
+
     if v_verdict = 'free' then
       perform end_terms(v_taken, v_now);
       update resource_leases l set

@@ -115,7 +115,7 @@ export class DatabaseLeases implements LeaseService {
 
   async acquire(request: AcquireRequest, key: string, signal?: AbortSignal): Promise<Acquired> {
     refuse(requestProblem.acquire(request));
-    const token = this.#tokenOf(key);
+    const token = this.#tokenOf(key, request);
     const ask = async (ticket: number | null): Promise<AcquireAnswer> => {
       const answer = await this.#acquires.submit(LANE, { request, token, ticket });
       if (answer.refused === 'busy') throw new Problem({ code: 'busy', status: 503, retryAfterMs: 1_000 });
@@ -162,11 +162,15 @@ export class DatabaseLeases implements LeaseService {
     await this.#queue.close();
   }
 
-  /** The same key finds the same token, so that a repeated acquire is recognised by what it holds. */
-  #tokenOf(key: string): string {
+  /**
+   * The same key finds the same token for the same resources, so that a repeated acquire is recognised by what it holds.
+   * Keys that are recorded, as those of rides are, would be known for longer, at the price of a write more for each grant.
+   */
+  #tokenOf(key: string, request: AcquireRequest): string {
+    const asked = [key, 'allOf' in request ? 'all' : 'any', ...transitions.resourcesOf(request)];
     return createHmac('sha256', this.#options.secret)
       .update('lease\0')
-      .update(key)
+      .update(JSON.stringify(asked))
       .digest()
       .subarray(0, 16)
       .toString('base64url');
@@ -214,6 +218,7 @@ export class DatabaseLeases implements LeaseService {
         })),
       };
     }
+    if (refused === 'idempotency_key_reused') throw new Problem({ code: refused, status: 422 });
     const held = rows.flatMap(({ resource, holder, fence, left_ms }): HeldBy[] =>
       holder === null ? [] : [{ resource, holder, fence, forMs: wholeMs(left_ms) }],
     );

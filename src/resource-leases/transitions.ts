@@ -12,7 +12,7 @@ export interface AcquireAsk {
 /** Of each ask one row for each resource that it got, or that it couldn't get. */
 export interface AcquireRow {
   readonly ord: number;
-  readonly refused: 'held' | 'lease_expired' | 'busy' | null;
+  readonly refused: 'held' | 'lease_expired' | 'idempotency_key_reused' | 'busy' | null;
   readonly applied: boolean;
   readonly resource: string;
   /** Null: free, and yet not for this ask, which isn't the first in the queue or needs others as well. */

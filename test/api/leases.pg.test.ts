@@ -52,6 +52,14 @@ describe('acquiring', () => {
     expect(stranger.body).toMatchObject({ code: 'held' });
   });
 
+  it('an idempotency key that was used for another request is refused, and tells nothing of what that one got', async () => {
+    const headers = { 'idempotency-key': 'one-for-two' };
+    await acquire({ resource: 'reused', holder: 'h1', ttlMs: 5_000 }, headers);
+    const again = await acquire({ resource: 'reused', holder: 'h3', ttlMs: 77_777 }, headers);
+    expect(again).toMatchObject({ status: 422, body: { code: 'idempotency_key_reused' } });
+    expect(again.body).not.toHaveProperty('token');
+  });
+
   it('sets answer with all that was granted', async () => {
     await acquire({ resource: 'p' });
     expect((await acquire({ anyOf: ['p', 'q'] })).body).toMatchObject({ leases: [{ resource: 'q' }] });

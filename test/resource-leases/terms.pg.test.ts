@@ -39,6 +39,37 @@ describe('acquire', () => {
     expect(await acquire({ resource }, 'the same key')).toMatchObject({ refused: 'lease_expired' });
   });
 
+  it.each([
+    { holder: 'another' },
+    { ttlMs: 77_777 },
+    { maxLifetimeMs: 90_000 },
+    { lockDelayMs: 1 },
+    { graceMs: 1 },
+    { softTtlMs: 1_000 },
+  ])('the same key for other terms (%o) is refused, and the first request gets its own again', async (other) => {
+    const key = randomUUID();
+    const terms = { resource: name(), maxLifetimeMs: 80_000, lockDelayMs: 2, graceMs: 3, softTtlMs: 2_000 };
+    const first = await granted(terms, key);
+    await leases.renew([claim(first)]);
+    await expect(acquire({ ...terms, ...other }, key)).rejects.toMatchObject({
+      code: 'idempotency_key_reused',
+      status: 422,
+    });
+    const { token, fence } = first;
+    expect(await granted({ ...terms, waitMs: 1, priority: 1 }, key)).toMatchObject({ token, fence });
+  });
+
+  it('the same key for other resources gets a term with a token of its own', async () => {
+    const [a, b] = [name(), name()];
+    const key = randomUUID();
+    const tokens = [
+      await granted({ resource: a }, key),
+      await granted({ resource: b }, key),
+      await granted({ anyOf: [a, name()] }, key),
+    ].map(({ token }) => token);
+    expect(new Set(tokens).size).toBe(3);
+  });
+
   it('an expired term is takeable at once, though no sweeper has run', async () => {
     const resource = name();
     await granted({ resource });

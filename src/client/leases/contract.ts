@@ -109,7 +109,11 @@ export type Confirmed =
  * requests outside `leaseBounds`, and `Unreachable` when no answer could be had: the outcome is open then.
  */
 export interface LeaseService {
-  /** `key` makes the call repeatable: the same key again gets the term that the first one was granted. */
+  /**
+   * `key` makes the call repeatable: the same request with it gets the term that the first one was granted, or
+   * `lease_expired`, for as long as that is the newest. Asked for the same resources on other terms while it lives, it
+   * throws `idempotency_key_reused`.
+   */
   acquire(request: AcquireRequest, key: string, signal?: AbortSignal): Promise<Acquired>;
   renew(claims: readonly LeaseClaim[], signal?: AbortSignal): Promise<Renewed[]>;
   release(claims: readonly LeaseClaim[], signal?: AbortSignal): Promise<Released[]>;
