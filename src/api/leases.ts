@@ -229,7 +229,8 @@ function releaseLeases(app: App, { resourceLeases }: ApiDeps): void {
         tags: ['leases'],
         summary: 'End terms now',
         description:
-          'One result each, in one commit; whoever queues is next. Repeated, it is answered as the first time.',
+          'One result each, in one commit; whoever queues is next. Repeated, it is answered as the first time, for as ' +
+          'long as the term is one of its resource’s newest hundred.',
         body: ClaimsBody,
         response: { 200: ReleaseResults },
       },

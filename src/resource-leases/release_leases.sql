@@ -1,4 +1,5 @@
--- active, confirmed → released: the term ends now, and whoever queues is called. A repetition hears the same.
+-- active, confirmed → released: the term ends now, and whoever queues is called. A repetition hears the same, also when others
+-- have had the resource since: it is looked for among the newest terms, and not in all of a long history.
 create or replace function release_leases(p_resources text[], p_tokens text[], p_wait boolean)
 returns table (ord int, refused text, applied boolean)
 language plpgsql as $$
@@ -21,9 +22,13 @@ begin
   perform call_tickets(v_live);
 
   return query
-  select j.ord, case when j.status = 'released' and j.verdict = 'lease_lost' and l.token_hash = sha256(convert_to(p_tokens[j.ord], 'UTF8')) then null else j.verdict end,
+  select j.ord,
+    case when j.verdict <> 'lease_lost' or not exists (
+        select from (select t.token_hash, t.ended_as from resource_lease_terms t
+          where t.resource = j.resource order by t.fence desc limit 100) t
+        where t.token_hash = sha256(convert_to(p_tokens[j.ord], 'UTF8')) and t.ended_as = 'released')
+      then j.verdict end,
     j.resource = any(v_live)
   from judge_claims(p_resources, p_tokens, v_locked, v_now) j
-  left join resource_leases l on l.resource = j.resource
   order by j.ord;
 end $$;

@@ -246,12 +246,29 @@ describe('renew', () => {
 });
 
 describe('release', () => {
-  it('repeated, it is answered as the first time, until a newer term', async () => {
-    const lease = await granted({ resource: name() });
+  it('repeated, it is answered as the first time, also when others hold it or have held it, and ends nothing of theirs', async () => {
+    const resource = name();
+    const lease = await granted({ resource });
     expect(await leases.release([claim(lease)])).toEqual([{ refused: null }]);
     expect(await leases.release([claim(lease)])).toEqual([{ refused: null }]);
-    await granted({ resource: lease.resource });
-    expect(await leases.release([claim(lease)])).toEqual([{ refused: 'lease_lost' }]);
+    const next = await granted({ resource });
+    expect(await leases.release([claim(lease)])).toEqual([{ refused: null }]);
+    expect(await leases.renew([claim(lease), claim(next)])).toMatchObject([
+      { refused: 'lease_lost' },
+      { refused: null, fence: 2 },
+    ]);
+    await leases.release([claim(next)]);
+    expect(await leases.release([claim(lease)])).toEqual([{ refused: null }]);
+  });
+
+  it('of a term that ended otherwise is lost once others hold it', async () => {
+    const [expired, broken] = [await granted({ resource: name() }), await granted({ resource: name() })];
+    await letPass(60_000, expired.resource);
+    await breakLease(hot, broken, 'olga');
+    for (const lease of [expired, broken]) {
+      await granted({ resource: lease.resource });
+      expect(await leases.release([claim(lease)])).toEqual([{ refused: 'lease_lost' }]);
+    }
   });
 
   it('what nobody ever leased is lost', async () => {
