@@ -1,6 +1,7 @@
 /** Every setting of a process, read from the environment and checked at once: what is wrong is named before anything starts. */
 import { z } from 'zod';
 import { defaultPolicy, policyProblems, type Policy } from '../domain/policy.ts';
+import { DEFAULT_DATA_DIR } from './data-folder.ts';
 import { defaultRateLimits, type RateLimits } from './rate-limit.ts';
 
 export const ROLES = ['api', 'gateway', 'matcher', 'sweeper', 'outbox'] as const;
@@ -57,7 +58,7 @@ const environment = z.object({
     url(/^postgres(ql)?$/, 'postgres://user:password@host:5432/cabrank').optional(),
   ),
   REDIS_URL: z.preprocess(emptyIsAbsent, url(/^rediss?$/, 'redis://host:6379').optional()),
-  DATA_DIR: z.string().min(1).default('data'),
+  DATA_DIR: z.string().min(1).default(DEFAULT_DATA_DIR),
   AUTH_SECRET: z.preprocess(
     emptyIsAbsent,
     z

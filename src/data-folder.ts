@@ -3,6 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 
+export const DEFAULT_DATA_DIR = 'data';
 const SECRET_FILE = 'auth-secret';
 
 async function readIfThere(path: string): Promise<string | null> {

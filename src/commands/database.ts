@@ -1,4 +1,5 @@
 /** `cabrank database`: the embedded database alone, for processes that each run a role. */
+import { DEFAULT_DATA_DIR } from '../data-folder.ts';
 import { startEmbedded } from '../database/embedded.ts';
 import { migrateWhenUp } from './reach.ts';
 import { askedToStop } from './stopping.ts';
@@ -21,7 +22,7 @@ export async function databaseCommand(args: string[]): Promise<number> {
   if (flags === null) return 0;
   const stopped = askedToStop();
   await using database = await startEmbedded({
-    ...(flags.temporary === true ? {} : { dataDir: flags['data-dir'] ?? process.env['DATA_DIR'] ?? 'data' }),
+    ...(flags.temporary === true ? {} : { dataDir: flags['data-dir'] ?? process.env['DATA_DIR'] ?? DEFAULT_DATA_DIR }),
     ...(flags.port === undefined ? {} : { port: Number(flags.port) }),
   });
   await migrateWhenUp(database.url, (text) => console.error(text));

@@ -3,7 +3,7 @@ import { mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { readConfig, ROLES, type Config } from '../config.ts';
-import { keepAuthSecret } from '../data-folder.ts';
+import { DEFAULT_DATA_DIR, keepAuthSecret } from '../data-folder.ts';
 import { startEmbedded } from '../database/embedded.ts';
 import { createLog } from '../ops/log.ts';
 import { startService } from '../service.ts';
@@ -103,7 +103,6 @@ async function openHome(config: Config, isTemporary: boolean, stack: AsyncDispos
 function announce(url: string, config: Config, home: Home, isTemporary: boolean): void {
   if (process.send !== undefined) return;
   const gateway = config.roles.has('gateway') ? [`  websocket   ${url.replace('http', 'ws')}/drivers (socket.io)`] : [];
-  const token = isTemporary ? `AUTH_SECRET=${home.authSecret} npx cabrank token` : 'npx cabrank token';
   console.log(
     [
       `cabrank serves ${[...config.roles].join(', ')}`,
@@ -111,7 +110,15 @@ function announce(url: string, config: Config, home: Home, isTemporary: boolean)
       ...gateway,
       `  operations  ${url}/metrics  ${url}/healthz  ${url}/readyz`,
       `  database    ${config.databaseUrl === null ? (isTemporary ? 'embedded, temporary' : `embedded, in ${config.dataDir}`) : new URL(home.databaseUrl).host}`,
-      `  a token     ${token} --role ops --sub me`,
+      `  a token     ${tokenCommand(config, home, isTemporary)}`,
     ].join('\n'),
   );
+}
+
+/** What finds the same secret, wherever that is. */
+function tokenCommand({ databaseUrl, authSecret, dataDir }: Config, home: Home, isTemporary: boolean): string {
+  const command = 'npx cabrank token --role ops --sub me';
+  if (isTemporary) return `AUTH_SECRET=${home.authSecret} ${command}`;
+  const isInFolder = databaseUrl === null && authSecret === null;
+  return isInFolder && dataDir !== DEFAULT_DATA_DIR ? `${command} --data-dir '${dataDir}'` : command;
 }

@@ -1,6 +1,6 @@
 /** `cabrank token`: a token for a role and subject, signed with this service's secret. */
 import { mintToken, isRole, TOKEN_ROLES } from '../auth.ts';
-import { readAuthSecret } from '../data-folder.ts';
+import { DEFAULT_DATA_DIR, readAuthSecret } from '../data-folder.ts';
 import { readOptions, UsageError } from './usage.ts';
 
 const help = `
@@ -26,7 +26,7 @@ export async function token(args: string[]): Promise<number> {
   if (role === undefined || !isRole(role)) throw new UsageError(`--role must be one of ${TOKEN_ROLES.join(', ')}`);
   if (sub === undefined || sub === '') throw new UsageError('--sub is needed');
   if (!Number.isInteger(ttlS) || ttlS < 1) throw new UsageError('--ttl must be a whole number of seconds');
-  const dataDir = flags['data-dir'] ?? process.env['DATA_DIR'] ?? 'data';
+  const dataDir = flags['data-dir'] ?? process.env['DATA_DIR'] ?? DEFAULT_DATA_DIR;
   const secret = process.env['AUTH_SECRET'] ?? (await readAuthSecret(dataDir));
   if (!secret) throw new UsageError(`there is no secret in ${dataDir}: start \`serve\` once, or set AUTH_SECRET`);
   console.log(await mintToken(secret, { sub, role, ttlS }));

@@ -1,5 +1,6 @@
 /** `cabrank verify`: the invariants, checked from the records. */
 import { access } from 'node:fs/promises';
+import { DEFAULT_DATA_DIR } from '../data-folder.ts';
 import { findRunningEmbedded, startEmbedded } from '../database/embedded.ts';
 import { checkHistory, isTooTame, type HistoryVerification } from '../verify/history/check.ts';
 import { parseDemands, type Demand } from '../verify/history/wildness.ts';
@@ -40,7 +41,8 @@ export async function verifyCommand(args: string[]): Promise<number> {
   if (path !== undefined) await mustExist(path, 'history');
   await using stack = new AsyncDisposableStack();
   const url =
-    process.env['DATABASE_URL'] || (await findDatabase(flags['data-dir'] ?? process.env['DATA_DIR'] ?? 'data', stack));
+    process.env['DATABASE_URL'] ||
+    (await findDatabase(flags['data-dir'] ?? process.env['DATA_DIR'] ?? DEFAULT_DATA_DIR, stack));
   const history = path === undefined ? null : await checkedHistory(url, path, demands);
   const verification = await verify(url, connections);
   if (flags.json === true) console.log(JSON.stringify(history === null ? verification : { ...verification, history }));

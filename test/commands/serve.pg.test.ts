@@ -1,9 +1,15 @@
 /** `cabrank serve` as a process: how it starts, fails and stops. */
-import { spawn } from 'node:child_process';
+import { exec, spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { mkdtempDisposable } from 'node:fs/promises';
 import { createServer, type AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
 import { expect, test } from 'vitest';
+import { createAuthenticator } from '../../src/auth.ts';
+import { readAuthSecret } from '../../src/data-folder.ts';
 import { createTestDatabase } from '../support/database.ts';
 
 const main = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
@@ -16,7 +22,7 @@ interface Ended {
 }
 
 /** Runs it until it ends; `SIGTERM` once it has said `stopAt`. */
-async function serve(args: string[], env: Record<string, string>, stopAt?: string): Promise<Ended> {
+async function serve(args: string[], env: NodeJS.ProcessEnv, stopAt?: string): Promise<Ended> {
   const child = spawn(process.execPath, [main, 'serve', ...args], { env: { ...process.env, AUTH_SECRET, ...env } });
   const overdue = setTimeout(() => child.kill('SIGKILL'), DEADLINE_MS);
   let said = '';
@@ -47,6 +53,16 @@ test('SIGTERM ends it while Redis is away, too', async () => {
   const { code, said } = await serve(['--port', '0'], env, 'a token');
   expect(said).toContain('draining');
   expect(code).toBe(0);
+});
+
+test('the command for a token that it prints finds the secret in a folder of one’s own', async () => {
+  await using folder = await mkdtempDisposable(join(tmpdir(), 'cabrank serve '));
+  const { said } = await serve(['--port', '0', '--data-dir', folder.path], { AUTH_SECRET: undefined }, 'a token');
+  const [, command] = /a token +npx cabrank (.*)/.exec(said)!;
+  const program = `'${process.execPath}' '${main}' ${command}`;
+  const { stdout } = await promisify(exec)(program, { env: { ...process.env, AUTH_SECRET: undefined } });
+  const authenticator = createAuthenticator((await readAuthSecret(folder.path))!);
+  expect(await authenticator.verify(stdout.trim())).toMatchObject({ role: 'ops', sub: 'me' });
 });
 
 test('a port that somebody else listens on is an error, and the process ends', async () => {
