@@ -174,7 +174,9 @@ export const Offer = z
     status: z.enum(OFFER_STATUSES),
     fence: Fence,
     leaseToken: LeaseToken.nullable().meta({
-      description: 'To the offer’s own driver, and to whoever made the offer; only while pending.',
+      description:
+        'Only while pending, to the offer’s own driver, and in the answer to the call that made the offer; null to ' +
+        'whoever else reads it, the one who made it included.',
     }),
     expiresInMs: DurationMs.nullable().meta({
       description:

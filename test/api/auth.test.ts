@@ -1,3 +1,4 @@
+import { SignJWT } from 'jose';
 import { afterEach, expect, test, vi } from 'vitest';
 import { createAuthenticator, mintToken } from '../../src/auth.ts';
 
@@ -28,6 +29,20 @@ test('a token found good under one secret isn’t under another', async () => {
   await createAuthenticator(SECRET).verify(token);
   const other = createAuthenticator('another secret, just as long as it has to be');
   await expect(other.verify(token)).rejects.toMatchObject({ code: 'token_invalid' });
+});
+
+test('the secret’s text is the key, whatever it looks like, and who a token is meant for isn’t looked at', async () => {
+  const secret = Buffer.alloc(48).toString('base64');
+  const issued = (key: Buffer) =>
+    new SignJWT({ role: 'rider', aud: 'another service', iss: 'a login' })
+      .setProtectedHeader({ alg: 'HS256' })
+      .setSubject('r-1')
+      .setExpirationTime('1m')
+      .sign(key);
+  const { verify } = createAuthenticator(secret);
+  expect(await verify(await issued(Buffer.from(secret)))).toMatchObject({ sub: 'r-1', role: 'rider' });
+  const decoded = await issued(Buffer.from(secret, 'base64'));
+  await expect(verify(decoded)).rejects.toMatchObject({ code: 'token_invalid' });
 });
 
 test('a secret too short for HS256 is refused at once', async () => {

@@ -5,6 +5,7 @@ import { fileURLToPath } from 'node:url';
 import { expect, test, vi } from 'vitest';
 import { DriverClient } from '../../src/client/driver-client.ts';
 import { RiderClient } from '../../src/client/rider-client.ts';
+import { connectDriver } from '../security/driver-socket.ts';
 import { CITY, openCity, startTestService, type TestService } from '../support/service.ts';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
@@ -63,5 +64,27 @@ test('started anew with a ride in hand, it goes on from where the ride stands', 
   before.close();
   expect(await runProgram(service, 'd1')).toBe(`completed ride ${id}\n`);
   expect(await rider.get(id)).toMatchObject({ status: 'completed' });
+  rider.close();
+});
+
+test('the socket that accepts is told the assignment as well, as docs/driver-app.md says', async () => {
+  await using service = await startTestService();
+  await openCity(service, ['d1']);
+  const socket = await connectDriver(service, 'd1');
+  const offered = new Promise<{ offerId: string; leaseToken: string }>((resolve) => {
+    socket.once('offer', (offer: { offerId: string; leaseToken: string }, received: () => void) => {
+      received();
+      resolve(offer);
+    });
+  });
+  const told = new Promise<object>((resolve) => void socket.once('assignment', resolve));
+  await socket.emitWithAck('online', {});
+  await socket.emitWithAck('location', CITY.center);
+  const rider = await openRider(service);
+  await rider.request({ regionId: 'city', riderId: 'r1', pickup: CITY.center, dropoff: CITY.center });
+  const { offerId, leaseToken } = await offered;
+  const { data } = (await socket.emitWithAck('accept', { offerId, leaseToken })) as { data: { assignment: object } };
+  expect(await told).toEqual({ ...data.assignment, pickup: CITY.center, dropoff: CITY.center });
+  socket.disconnect();
   rider.close();
 });
