@@ -25,7 +25,7 @@ export function problemOf(error: unknown): ApiProblem {
   if (error instanceof ApiProblem) return error;
   if (error instanceof AuthError) return authProblem(error);
   if (error instanceof Problem && isProblemCode(error.code))
-    return new ApiProblem(error.code, { detail: error.message });
+    return new ApiProblem(error.code, error.detail === undefined ? {} : { detail: error.detail });
   if (error instanceof OverloadedError || error instanceof QueueFullError) return new ApiProblem('overloaded');
   const causes = causesOf(error);
   for (const cause of causes) {

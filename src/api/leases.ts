@@ -2,6 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { z } from 'zod';
+import { jsonProblem } from '../client/leases/bounds.ts';
 import { type AcquireRequest, leaseBounds } from '../client/leases/contract.ts';
 import { findLease, LEASE_STATES, listLeases, listTerms } from '../resource-leases/reads.ts';
 import { breakLease, resourcesOf } from '../resource-leases/transitions.ts';
@@ -116,6 +117,13 @@ const RenewResults = z.object({
 const ReleaseResults = z.object({ results: z.array(z.object({ resource: Resource, refused: Refused })) });
 
 const Data = z.unknown().meta({ description: 'What the holder wants kept with it; at most 8 KiB of JSON.' });
+
+const ConfirmBody = z
+  .strictObject({ resource: Resource, token: Token, data: Data.optional() })
+  .superRefine(({ data }, context) => {
+    const message = data === undefined ? null : jsonProblem('data', data, leaseBounds.dataBytes);
+    if (message !== null) context.addIssue({ code: 'custom', path: ['data'], message });
+  });
 
 const Lease = z
   .object({
@@ -253,7 +261,7 @@ function confirmLease(app: App, { resourceLeases }: ApiDeps): void {
         tags: ['leases'],
         summary: 'Make a reservation permanent, until it is released',
         description: 'Every holder of the token hears the first answer, however often it asks.',
-        body: z.strictObject({ resource: Resource, token: Token, data: Data.optional() }),
+        body: ConfirmBody,
         response: { 200: z.object({ resource: Resource, fence: Fence, confirmedAt: Time, data: Data }) },
       },
       config: { roles: ROLES, problems: ['lease_lost', 'lease_expired'] },

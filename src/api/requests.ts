@@ -86,7 +86,8 @@ export function idempotencyOf(
   return { subject: `${identity.role}:${identity.sub}`, key, requestHash };
 }
 
-const CURSOR_MAX_CHARS = 200;
+/** The longest names of anything that is listed have 256 bytes. */
+const CURSOR_MAX_CHARS = 400;
 
 /** The parts of a list's query that all lists share; `cursorId` is the form of the ids that its cursors hold. */
 export const pageQuery = (cursorId: RegExp) => ({
@@ -94,8 +95,9 @@ export const pageQuery = (cursorId: RegExp) => ({
   cursor: z
     .string()
     .max(CURSOR_MAX_CHARS)
-    .transform((cursor) => Buffer.from(cursor, 'base64url').toString())
-    .refine((id) => cursorId.test(id), 'is not a cursor of this list')
+    .transform((cursor) => ({ cursor, id: Buffer.from(cursor, 'base64url').toString() }))
+    .refine(({ cursor, id }) => cursorOf(id) === cursor && cursorId.test(id), 'is not a cursor of this list')
+    .transform(({ id }) => id)
     .optional()
     .meta({ description: 'The `nextCursor` of the page before.' }),
 });

@@ -4,6 +4,8 @@
  */
 export class Problem extends Error {
   readonly code: string;
+  /** What is to be said of this one besides, for people. */
+  readonly detail: string | undefined;
   /** The HTTP status; null when it came over the socket. */
   readonly status: number | null;
   /** How long to wait before asking again, when the service said so. */
@@ -21,6 +23,7 @@ export class Problem extends Error {
     super(problem.detail === undefined ? problem.code : `${problem.code}: ${problem.detail}`);
     this.name = 'Problem';
     this.code = problem.code;
+    this.detail = problem.detail;
     this.status = problem.status ?? null;
     this.retryAfterMs = problem.retryAfterMs ?? null;
     this.members = problem.members ?? {};

@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { afterAll, describe, expect, it } from 'vitest';
 import { startTestApi } from './harness.ts';
 
@@ -52,12 +53,12 @@ describe('acquiring', () => {
     expect(stranger.body).toMatchObject({ code: 'held' });
   });
 
-  it('an idempotency key that was used for another request is refused, and tells nothing of what that one got', async () => {
+  it('an idempotency key that was used for another request is refused, and told nothing of what that one got', async () => {
     const headers = { 'idempotency-key': 'one-for-two' };
     await acquire({ resource: 'reused', holder: 'h1', ttlMs: 5_000 }, headers);
     const again = await acquire({ resource: 'reused', holder: 'h3', ttlMs: 77_777 }, headers);
     expect(again).toMatchObject({ status: 422, body: { code: 'idempotency_key_reused' } });
-    expect(again.body).not.toHaveProperty('token');
+    expect(Object.keys(again.body as object).toSorted()).toEqual(['code', 'status', 'title', 'type']);
   });
 
   it('sets answer with all that was granted', async () => {
@@ -131,6 +132,16 @@ describe('claims', () => {
     expect((await post('release', { resource, token })).body).toMatchObject({ results: [{ refused: null }] });
   });
 
+  it.each([
+    ['of more than 8 KiB', 'x'.repeat(8 * 1_024)],
+    ['that is nested too deep', JSON.parse('['.repeat(65) + ']'.repeat(65)) as unknown],
+  ])('data %s is refused by its place', async (_what, data) => {
+    const { resource, token } = await granted({ resource: `data ${randomUUID()}` });
+    const answer = await post('confirm', { resource, token, data });
+    expect(answer).toMatchObject({ status: 400, body: { code: 'invalid_request', errors: [{ path: 'body.data' }] } });
+    expect(answer.body).not.toHaveProperty('detail');
+  });
+
   it('an operator breaks a term, and nobody else may', async () => {
     const { resource, token } = await granted({ resource: 'stuck' });
     expect((await post('break', { resource })).body).toMatchObject({ code: 'forbidden' });
@@ -174,6 +185,18 @@ describe('reading', () => {
     expect((body as { items: object[] }).items).toMatchObject([
       { resource: 'list/renewed', state: 'renewed', renewals: 1 },
     ]);
+  });
+
+  it('goes on behind the longest of names, and refuses a cursor that it never gave', async () => {
+    const [first, last] = ['漢'.repeat(85), `${'漢'.repeat(85)}x`];
+    for (const resource of [first, last]) await acquire({ resource });
+    const cursor = Buffer.from(first).toString('base64url');
+    const { body } = await api.call('GET', `/v1/leases?cursor=${cursor}`, { as: 'ops:olga' });
+    expect(body).toMatchObject({ items: [{ resource: last }] });
+    expect(await api.call('GET', '/v1/leases?cursor=zzz', { as: 'ops:olga' })).toMatchObject({
+      status: 400,
+      body: { code: 'invalid_request', errors: [{ path: 'query.cursor' }] },
+    });
   });
 
   it('pages a resource’s terms, the newest first', async () => {
