@@ -43,3 +43,39 @@ export function lookAgain(
     await looking;
   };
 }
+
+export interface Looks {
+  /** Looks at once, or as soon as the look under way is over. */
+  readonly wake: () => void;
+  readonly stop: () => Promise<void>;
+}
+
+/** Looks now, `ms` after each look, and whenever it is woken, one look at a time; `stop` waits for the look under way. */
+export function lookWhenWoken(ms: number, look: () => Promise<void>, onFailure: (error: unknown) => void): Looks {
+  let isStopped = false;
+  let isWoken = false;
+  let looking: Promise<void> | null = null;
+  let timer: NodeJS.Timeout | undefined;
+  const begin = (): void => {
+    clearTimeout(timer);
+    isWoken = false;
+    looking = look()
+      .catch(onFailure)
+      .finally(() => {
+        looking = null;
+        if (!isStopped) timer = setTimeout(begin, isWoken ? 0 : ms);
+      });
+  };
+  begin();
+  return {
+    wake: () => {
+      isWoken = true;
+      if (looking === null && !isStopped) begin();
+    },
+    stop: async () => {
+      isStopped = true;
+      clearTimeout(timer);
+      await looking;
+    },
+  };
+}

@@ -4,9 +4,10 @@ import { createServer, type IncomingHttpHeaders, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { Redis } from 'ioredis';
 import { afterAll, afterEach, expect, it, vi } from 'vitest';
+import type { WorkQueue } from '../../src/client/leases/work.ts';
 import { createMetrics } from '../../src/ops/metrics.ts';
 import { Breaker } from '../../src/outbox/breaker.ts';
-import { deliverNext } from '../../src/outbox/deliveries.ts';
+import { type Deliveries, deliverNext, startDeliveries } from '../../src/outbox/deliveries.ts';
 import { publishAll } from '../../src/outbox/publisher.ts';
 import { newSecret } from '../../src/outbox/signature.ts';
 import { openStream, type StreamedEvent } from '../../src/outbox/stream.ts';
@@ -43,19 +44,23 @@ interface Delivered {
   readonly event: StreamedEvent;
 }
 
-/** A receiver whose answers the test decides; what it got, in order. */
-async function receiver(answer: (event: StreamedEvent) => number = () => 200) {
+/** A receiver whose answers the test decides; what it got, in order, and how many wait for their answer. */
+async function receiver(answer: (event: StreamedEvent) => number | Promise<number> = () => 200) {
   const got: Delivered[] = [];
+  let asking = 0;
   const server = createServer((request, response) => {
     const chunks: Buffer[] = [];
+    asking += 1;
+    response.once('close', () => (asking -= 1));
     request.on('data', (chunk: Buffer) => chunks.push(chunk));
-    request.on('end', () => {
+    const respond = async (): Promise<void> => {
       const body = Buffer.concat(chunks).toString();
       const event = JSON.parse(body) as StreamedEvent;
-      const status = answer(event);
+      const status = await answer(event);
       if (status < 300) got.push({ headers: request.headers, body, event });
       response.writeHead(status).end();
-    });
+    };
+    request.on('end', () => void respond());
   }).listen(0, '127.0.0.1');
   servers.push(server);
   await once(server, 'listening');
@@ -65,7 +70,19 @@ async function receiver(answer: (event: StreamedEvent) => number = () => 200) {
     secret: newSecret(),
   };
   await sql`insert into webhooks (id, url, secret) values (${endpoint.id}, ${endpoint.url}, ${endpoint.secret})`;
-  return { endpoint, got };
+  return { endpoint, got, asking: () => asking };
+}
+const hanging = () => receiver(() => new Promise<never>(() => {}));
+
+/** As the service delivers, by itself; `next` of the work may be another. */
+function delivering(next: WorkQueue['next'] = (queue, options) => work.next(queue, options)) {
+  const deliveries: Deliveries = startDeliveries({
+    sql,
+    work: Object.assign(new DatabaseWork(sql), { next }),
+    metrics,
+    log: silent,
+  });
+  return { ...deliveries, [Symbol.asyncDispose]: deliveries.stop };
 }
 
 async function publisher() {
@@ -85,12 +102,13 @@ const publish = (lease: { resource: string; fence: number }, count: number): Pro
     },
     { timeout: 20_000 },
   );
+const parts = { sql, work, metrics, log: silent };
+const never = new AbortController().signal;
 const deliverAll = async (
   endpoint: { id: string; url: string; secret: string },
   breaker = new Breaker(),
 ): Promise<void> => {
-  const delivering = { sql, work, metrics, log: silent };
-  for (let batch = 0; batch < 100; batch++) if ((await deliverNext(delivering, endpoint, breaker)) === 0) return;
+  for (let batch = 0; batch < 100; batch++) if ((await deliverNext(parts, endpoint, breaker, never)) === 0) return;
 };
 /** Retries are due at once. */
 const hurry = () => sql`update work_items set ready_at = clock_timestamp() where ready_at is not null`;
@@ -188,7 +206,7 @@ it('an endpoint that keeps failing is left alone for a while, then tried with on
   // However many were under way when it was left alone.
   nowMs += 5_000;
   expect(breaker.state).toBe('half_open');
-  await deliverNext({ sql, work, metrics, log: silent }, endpoint, breaker);
+  await deliverNext(parts, endpoint, breaker, never);
   expect(asked).toBe(soFar + 1);
   isBroken = false;
   expect(breaker.state).toBe('open');
@@ -198,6 +216,88 @@ it('an endpoint that keeps failing is left alone for a while, then tried with on
   await deliverAll(endpoint, breaker);
   expect(got).toHaveLength(30);
   expect(breaker.state).toBe('closed');
+});
+
+it('a receiver that doesn’t answer holds up no other webhook', async () => {
+  const stuck = await hanging();
+  const { got } = await receiver();
+  await using deliveries = delivering();
+  const lease = await publisher();
+  const [first] = await addRides(sql, region, 1);
+  await publish(lease, 2);
+  deliveries.wake();
+  await vi.waitFor(() => expect([got.length, stuck.asking()]).toEqual([1, 1]), { timeout: 5_000 });
+  const [second] = await addRides(sql, region, 1);
+  await publish(lease, 4);
+  deliveries.wake();
+  await vi.waitFor(() => expect(got.map(({ event }) => event.rideId)).toEqual([first, second]), { timeout: 5_000 });
+});
+
+it('while claims for one webhook fail another has its 16 deliveries under way and no more', async () => {
+  const sick = await hanging();
+  const stuck = await hanging();
+  await addRides(sql, region, 40);
+  await publish(await publisher(), 80);
+  let failures = 0;
+  await using deliveries = delivering(async (queue, options) => {
+    if (!queue.endsWith(sick.endpoint.id)) return work.next(queue, options);
+    failures += 1;
+    throw new Error('no claim for you');
+  });
+  for (let seen = 1; seen <= 4; seen++)
+    await vi.waitFor(
+      () => {
+        deliveries.wake();
+        expect(failures).toBeGreaterThanOrEqual(seen);
+      },
+      { timeout: 5_000 },
+    );
+  await vi.waitFor(() => expect(stuck.asking()).toBeGreaterThanOrEqual(16), { timeout: 5_000 });
+  const claimed = await sql`select id from work_items where token_hash is not null`;
+  expect([claimed.length, stuck.asking(), sick.asking()]).toEqual([16, 16, 0]);
+});
+
+it('what is under way when deliveries stop is broken off and put back at once, as if it had never been tried', async () => {
+  const stuck = await hanging();
+  await addRides(sql, region, 20);
+  await publish(await publisher(), 20);
+  const deliveries = delivering();
+  await vi.waitFor(() => expect(stuck.asking()).toBe(16), { timeout: 5_000 });
+  const askedAtMs = performance.now();
+  await deliveries.stop();
+  expect(performance.now() - askedAtMs).toBeLessThan(1_500);
+  await vi.waitFor(() => expect(stuck.asking()).toBe(0));
+  const due = await sql`select id from work_items
+    where ready_at <= clock_timestamp() and attempts = 0 and token_hash is null and last_error is null`;
+  expect(due).toHaveLength(20);
+});
+
+it('a webhook that is made is delivered to, one that changes is where it says, one that is gone has no series', async () => {
+  const before = await receiver();
+  const after = await receiver();
+  await sql`delete from webhooks where id = ${after.endpoint.id}`;
+  await using deliveries = delivering();
+  const lease = await publisher();
+  const series = async () => (await metrics.webhookBreakers.get()).values.map(({ labels }) => labels['webhook']);
+  await addRides(sql, region, 1);
+  await publish(lease, 1);
+  await vi.waitFor(() => expect(before.got).toHaveLength(1), { timeout: 5_000 });
+  expect(await series()).toContain(before.endpoint.id);
+
+  await sql`update webhooks set url = ${after.endpoint.url} where id = ${before.endpoint.id}`;
+  // The next look knows of it.
+  await vi.waitFor(
+    async () => {
+      await addRides(sql, region, 1);
+      await publishAll(deps, place, lease);
+      deliveries.wake();
+      expect(after.got.length).toBeGreaterThanOrEqual(1);
+    },
+    { timeout: 10_000 },
+  );
+  await sql`delete from webhooks`;
+  deliveries.wake();
+  await vi.waitFor(async () => expect(await series()).not.toContain(before.endpoint.id), { timeout: 5_000 });
 });
 
 it('a publisher that was superseded writes nothing more, and that is counted', async () => {
