@@ -10,6 +10,7 @@ import { FleetId, FleetIdParams, named, RideEventType, Time } from './schemas.ts
 const URL_MAX_CHARS = 2_000;
 const TYPES_MAX = 50;
 const REDELIVERED_MAX = 1_000;
+const DROPPED_AT_ONCE = 10_000;
 
 const WebhookBody = z.strictObject({
   url: z
@@ -143,9 +144,10 @@ function deleteWebhook(app: App, { database }: ApiDeps): void {
       config: { roles: ['ops'], problems: ['webhook_not_found'] },
     },
     async ({ params: { id } }) => {
-      const deleted = await database.cold`delete from webhooks where id = ${id}`;
-      if (deleted.count === 0) throw new ApiProblem('webhook_not_found');
-      await database.cold`delete from work_items where queue = ${`cabrank/webhook/${id}`}`;
+      await findWebhook(database.cold, id);
+      await dropDeliveries(database.hot, id);
+      const [row] = await database.hot<{ deleted: boolean }[]>`select delete_webhook(${id}) as deleted`;
+      if (!row!.deleted) throw new ApiProblem('webhook_not_found');
       return { id };
     },
   );
@@ -215,6 +217,14 @@ function redeliver(app: App, { database }: ApiDeps): void {
       return { revived: row!.revived };
     },
   );
+}
+
+/** All but what somebody is busy with: there may be hundreds of thousands, and a statement has a deadline. */
+async function dropDeliveries(sql: Sql, id: string): Promise<void> {
+  for (;;) {
+    const [row] = await sql<{ dropped: number }[]>`select drop_deliveries(${id}, ${DROPPED_AT_ONCE}::int) as dropped`;
+    if (row!.dropped < DROPPED_AT_ONCE) return;
+  }
 }
 
 type WebhookRecord = z.infer<typeof Webhook>;

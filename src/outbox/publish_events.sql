@@ -65,6 +65,8 @@ begin
   from unpublished_events(p_region, p_limit) e where e.is_next
   order by e.tx desc, e.ride_id desc, e.seq desc limit 1;
   if v_tx is null then return query select 0, 0, null::timestamptz; return; end if;
+  -- None of them is deleted meanwhile: nothing would take away what is queued for it after that.
+  perform from webhooks w where w.region is null or w.region = p_region order by w.id for key share;
 
   insert into work_items (queue, key, group_name, payload, ready_at)
   select 'cabrank/webhook/' || w.id, e.ride_id || '/' || e.seq, e.ride_id::text,
