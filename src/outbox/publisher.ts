@@ -93,11 +93,13 @@ const stale = (metrics: Metrics): boolean => {
 
 /** From which transaction on somebody wants the region's events; null: nobody does. */
 async function beginning(sql: Sql, region: number, hasStream: boolean): Promise<string | null> {
-  // A stream is for whoever comes: from the cursor, or from now when there is none yet.
+  // A stream is for whoever comes: from the cursor, or from now when there is none yet. A webhook that was made in another
+  // cluster was there before all that happened in this one.
   const [row] = await sql<{ tx: string | null }[]>`
     select case when ${hasStream ? 1 : 0}::int = 1
-        then coalesce((select c.tx from outbox_cursors c where c.region = ${region}), pg_snapshot_xmin(pg_current_snapshot()))
-        else (select w.created_tx from webhooks w where w.region is null or w.region = ${region} order by w.created_tx limit 1)
+        then coalesce((select '0'::xid8 from outbox_cursors c where c.region = ${region}), pg_snapshot_xmin(pg_current_snapshot()))
+        else (select case when is_ours(w.created_tx, w.xmin) then w.created_tx else '0' end from webhooks w
+          where w.region is null or w.region = ${region} order by 1 limit 1)
       end::text as tx`;
   return row!.tx;
 }

@@ -426,6 +426,72 @@ it('a ride’s events stay in order though a transaction of a lower number wrote
   expect(seqs(got, rideId)).toEqual([5, 6]);
 });
 
+/** As in a cluster of lower numbers, into which a dump was read: what has a transaction's number is ahead by this much. */
+async function moveToAnotherCluster(ahead: number): Promise<void> {
+  const moved = (column: string) => sql.unsafe(`${column} = (${column}::text::bigint + ${ahead})::text::xid8`);
+  await sql.begin(async (tx) => {
+    await tx`update ride_events set ${moved('tx')}`;
+    await tx`update outbox_cursors set ${moved('tx')}`;
+    await tx`update webhooks set ${moved('created_tx')}`;
+    await tx`select fence_floor()`;
+    await tx`update epochs set system_identifier = 1`;
+  });
+}
+
+it.each([
+  { ahead: 10_000_000, hasStream: false },
+  { ahead: 5_000, hasStream: true },
+])(
+  'after a dump was read into another cluster ($ahead behind) what wasn’t published is, then what happens, and nothing again',
+  async ({ ahead, hasStream }) => {
+    await sql`delete from ride_events`;
+    const { endpoint, got } = await receiver();
+    const streamed: string[] = [];
+    const stream = {
+      append: async (_region: string, _fence: number, events: readonly StreamedEvent[]) => {
+        streamed.push(...events.map(({ rideId, seq }) => `${rideId} ${seq}`));
+        return true;
+      },
+      [Symbol.asyncDispose]: async () => {},
+    };
+    const lease = await publisher();
+    const [told, half] = await addRides(sql, region, 2);
+    await publish(lease, 2);
+    await sql`delete from work_items`;
+    const cancel = (rideId: string) =>
+      transitions.cancelRides(sql, region, [{ rideId, riderId: null, source: 'rider', reason: 'x' }], true);
+    await cancel(half!);
+    await moveToAnotherCluster(ahead);
+    await cancel(told!);
+    const [later] = await addRides(sql, region, 1);
+    const expected = [`${half} 2`, `${later} 1`, `${told} 2`];
+    await vi.waitFor(
+      async () => {
+        await publishAll({ ...deps, stream: hasStream ? stream : null }, place, lease);
+        await deliverAll(endpoint);
+        expect(got).toHaveLength(3);
+      },
+      { timeout: 20_000 },
+    );
+    const heard = got.map(({ event }) => `${event.rideId} ${event.seq}`);
+    expect([heard[0], heard.toSorted()]).toEqual([`${half} 2`, expected.toSorted()]);
+
+    // This cluster's numbers reach those of the other one: not for ten million.
+    await sql.unsafe(`do $$ begin for n in 1..6000 loop perform pg_current_xact_id(); commit; end loop; end $$`);
+    const [last] = await addRides(sql, region, 1);
+    await vi.waitFor(
+      async () => {
+        await publishAll({ ...deps, stream: hasStream ? stream : null }, place, lease);
+        await deliverAll(endpoint);
+        expect(got.length).toBeGreaterThan(3);
+      },
+      { timeout: 20_000 },
+    );
+    expect(got.slice(3).map(({ event }) => event.rideId)).toEqual([last]);
+    expect(streamed.toSorted()).toEqual(hasStream ? [...expected, `${last} 1`].toSorted() : []);
+  },
+);
+
 it('the whole service delivers by itself', async () => {
   const { startTestService, openCity: openServiceCity, CITY } = await import('../support/service.ts');
   await using service = await startTestService();
