@@ -1,5 +1,5 @@
 /** Connections to the database: pools with a deadline on everything that is sent, and how their errors are told apart. */
-import net from 'node:net';
+import type { Socket } from 'node:net';
 import type { PostgresJsDatabase } from 'drizzle-orm/postgres-js';
 import type { Sql } from 'postgres';
 import { drizzle } from './drizzle.ts';
@@ -64,7 +64,6 @@ export function connectDatabase(url: string, options: ConnectOptions = {}): Data
 }
 
 function connect(url: string, max: number, session: Record<string, string | number>): Sql {
-  const usesTls = new URL(url).searchParams.has('sslmode');
   return postgres(url, {
     max,
     // One query at a time on each: behind one that waits for a lock others would wait, too, while connections are free,
@@ -80,18 +79,14 @@ function connect(url: string, max: number, session: Record<string, string | numb
       ...session,
     },
     onnotice: () => {},
-    // postgres.js has no deadline of its own. Under TLS, where it drops the listeners of a socket it was handed,
-    // the server's statement_timeout and TCP keepalive have to do.
-    ...(usesTls ? {} : { socket: openWatchedSocket as never }),
+    // postgres.js has no deadline of its own (src/database/postgres.ts): the server's is nothing to a line that fell silent.
+    ...({ onsocket: watchAnswers } as object),
   });
 }
 
-/**
- * A socket that is destroyed when a written request stays unanswered past the deadline. It is handed over while it
- * connects (what is written waits): of one that failed before, postgres.js would never hear the end and never reconnect.
- */
-function openWatchedSocket({ host, port }: { host: string[]; port: number[] }): net.Socket {
-  const socket = net.connect({ host: host[0]!, port: port[0]!, noDelay: true });
+/** Destroys a socket on which a written request stays unanswered past the deadline. */
+function watchAnswers(socket: Socket): void {
+  socket.setNoDelay(true);
   let owed: NodeJS.Timeout | null = null;
   const settle = (): void => {
     if (owed !== null) clearTimeout(owed);
@@ -104,7 +99,6 @@ function openWatchedSocket({ host, port }: { host: string[]; port: number[] }): 
   }) as typeof socket.write;
   socket.on('data', settle);
   socket.once('close', settle);
-  return socket;
 }
 
 const CONNECTION_CODES = new Set([

@@ -13,6 +13,8 @@
  * - With one query at a time on a connection (`max_pipeline: 0`) a transaction would never get its connection. One that loses
  *   it rolls back on what isn't there any more, and the place in the pool is lost. And what waits for a connection when the
  *   pool is closed would open one that nobody closes.
+ * - It has no deadline for answers, and hands nobody its sockets: `onsocket` gets each as soon as it is to be spoken on, under
+ *   TLS the one that encrypts.
  */
 import { registerHooks } from 'node:module';
 
@@ -51,6 +53,24 @@ const mends: Readonly<Record<string, readonly { readonly found: string; readonly
 `,
     },
     {
+      found: `    target_session_attrs
+  } = options
+`,
+      mended: `    target_session_attrs,
+    onsocket = noop
+  } = options
+`,
+    },
+    {
+      found: `      lifeTimer.start()
+      socket.on('data', data)
+`,
+      mended: `      lifeTimer.start()
+      onsocket(socket)
+      socket.on('data', data)
+`,
+    },
+    {
       found: `        return fetchArrayTypes()
 `,
       mended: `        return fetchArrayTypes().catch(noop)
@@ -82,6 +102,13 @@ const mends: Readonly<Record<string, readonly { readonly found: string; readonly
     },
   ],
   'index.js': [
+    {
+      found: `    socket          : o.socket,
+`,
+      mended: `    socket          : o.socket,
+    onsocket        : o.onsocket,
+`,
+    },
     {
       found: `    queries.length && connect(c, queries.shift())
 `,

@@ -1,6 +1,7 @@
 /** What the connections make of a server that goes away at a bad moment. */
 import type { Socket } from 'node:net';
 import { setImmediate } from 'node:timers/promises';
+import { TLSSocket } from 'node:tls';
 import { expect, test, vi } from 'vitest';
 import { connectDatabase, isUnreachable } from '../../src/database/connection.ts';
 import { createTestDatabase } from '../support/database.ts';
@@ -34,17 +35,50 @@ const hangUps = {
   reset: (client: Socket) => void client.resetAndDestroy(),
 };
 
-/** The answer with these words is the last that comes through. */
+/** The answer with these words is the last that comes through. A client that wants TLS has it up to the line. */
 async function lineThatFallsSilentAfter(url: string, words: string): Promise<Line> {
   let isSilent = false;
   return lineTo(url, (client, upstream) => {
-    client.on('data', (chunk: Buffer) => upstream.write(chunk));
-    upstream.on('data', (chunk: Buffer) => {
-      if (!isSilent) client.write(chunk);
-      isSilent ||= chunk.includes(words);
+    const carry = (end: Socket): void => {
+      end.on('data', (chunk: Buffer) => upstream.write(chunk));
+      upstream.on('data', (chunk: Buffer) => {
+        if (!isSilent) end.write(chunk);
+        isSilent ||= chunk.includes(words);
+      });
+    };
+    client.once('data', (first: Buffer) => {
+      if (!first.equals(WANTS_TLS)) {
+        upstream.write(first);
+        return carry(client);
+      }
+      const encrypted = new TLSSocket(client, { isServer: true, key: TLS_KEY, cert: TLS_CERT });
+      encrypted.on('error', () => {});
+      carry(encrypted);
+      client.write('S');
     });
   });
 }
+
+const WANTS_TLS = Buffer.from([0, 0, 0, 8, 4, 210, 22, 47]);
+// Of nobody, made for this test.
+const TLS_KEY = `-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgNhAMu9pxcnt3Tn1W
+o3LfrllBjms5Hm0y1kJ2ELsBAfuhRANCAAQTtbR2JZJAo8lHz0TIyLqXsJC/u/iI
+SV7j3/l+3gDpwFh2NbQlmLk0VJ2GUdyTww5SiU6RNU8wAIbDBRG7VEMG
+-----END PRIVATE KEY-----
+`;
+const TLS_CERT = `-----BEGIN CERTIFICATE-----
+MIIBgDCCASWgAwIBAgIUKxykT26GZY4SmIzv81pb6erdVrMwCgYIKoZIzj0EAwIw
+FDESMBAGA1UEAwwJbG9jYWxob3N0MCAXDTI2MTEyMzE2NTcxNloYDzIxMjYxMDMw
+MTY1NzE2WjAUMRIwEAYDVQQDDAlsb2NhbGhvc3QwWTATBgcqhkjOPQIBBggqhkjO
+PQMBBwNCAAQTtbR2JZJAo8lHz0TIyLqXsJC/u/iISV7j3/l+3gDpwFh2NbQlmLk0
+VJ2GUdyTww5SiU6RNU8wAIbDBRG7VEMGo1MwUTAdBgNVHQ4EFgQUtlTyeqGJEO3n
+bXqeyV+GZLHxYmwwHwYDVR0jBBgwFoAUtlTyeqGJEO3nbXqeyV+GZLHxYmwwDwYD
+VR0TAQH/BAUwAwEB/zAKBggqhkjOPQQDAgNJADBGAiEAkKXkpkDlSgbdvAq3Oq+6
+7tXIxhz0d5sYWYe6NuQchkoCIQDqczCOYjHO0I/U7zOsJ6hRM26APX7J/I3wZIWp
+Cya5mA==
+-----END CERTIFICATE-----
+`;
 
 // Vitest fails on a rejection that nobody handles, as Node ends a process.
 test.each(['end', 'reset'] as const)(
@@ -104,20 +138,40 @@ test('behind a query that waits for a lock nobody else waits, as long as a conne
   expect(await long).toEqual([{ n: 1 }]);
 });
 
-test('each of several queries has its own deadline: an answer to one says nothing of the others', async () => {
+test.each(['', 'sslmode=disable', 'ssl=false', 'sslmode=require', 'ssl=require'])(
+  'each of several queries has its own deadline (%s): an answer to one says nothing of the others',
+  async (how) => {
+    await using server = await createTestDatabase();
+    await using line = await lineThatFallsSilentAfter(server.url, 'first');
+    await using database = connectDatabase(`${line.url}?${how}`, { hotConnections: 1 });
+    const ask = (text: string) => database.hot<{ text: string }[]>`select ${text}::text as text`.execute();
+    await ask('warm');
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+    try {
+      const [first, second] = [ask('first'), Promise.allSettled([ask('second')])];
+      await first;
+      await setImmediate();
+      vi.advanceTimersByTime(7_000);
+      const [given] = await second;
+      expect(given.status === 'rejected' && isUnreachable(given.reason)).toBe(true);
+    } finally {
+      vi.useRealTimers();
+    }
+  },
+);
+
+test('under TLS a connection that was idle past the deadline is as good as before', async () => {
   await using server = await createTestDatabase();
-  await using line = await lineThatFallsSilentAfter(server.url, 'first');
-  await using database = connectDatabase(line.url, { hotConnections: 1 });
-  const ask = (text: string) => database.hot<{ text: string }[]>`select ${text}::text as text`.execute();
-  await ask('warm');
+  await using line = await lineThatFallsSilentAfter(server.url, 'nothing');
+  await using database = connectDatabase(`${line.url}?ssl=require`, { hotConnections: 1 });
+  const pid = () => database.hot`select pg_backend_pid() as pid`;
+  const before = await pid();
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
   try {
-    const [first, second] = [ask('first'), Promise.allSettled([ask('second')])];
-    await first;
+    await pid();
+    vi.advanceTimersByTime(60_000);
     await setImmediate();
-    vi.advanceTimersByTime(7_000);
-    const [given] = await second;
-    expect(given.status === 'rejected' && isUnreachable(given.reason)).toBe(true);
+    expect(await pid()).toEqual(before);
   } finally {
     vi.useRealTimers();
   }
