@@ -117,7 +117,9 @@ function declineOffer(app: App, { leasing }: ApiDeps): void {
         operationId: 'declineOffer',
         tags: ['offers'],
         summary: 'The driver says no',
-        description: 'The driver isn’t offered this ride again. Repeated, it is answered as the first time.',
+        description:
+          'Rounds don’t offer the driver this ride again for the policy’s `declinedExclusionMs`. Repeated, it is answered as ' +
+          'the first time.',
         params: schemas.ServerIdParams,
         body: schemas.ReturnBody,
         response: { 200: schemas.EndedOffer },

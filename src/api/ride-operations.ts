@@ -111,7 +111,7 @@ function unassignRide(app: App, { database, leasing, regions }: ApiDeps): void {
         tags: ['rides'],
         summary: 'Take a ride from its driver, and search on',
         description:
-          'Until the rider is in the car. The driver is free and isn’t asked for this ride again; the ride keeps its ' +
+          'Until the rider is in the car. The driver is free and no round asks for him again; the ride keeps its ' +
           'place in line. Repeated for the same driver, it is answered as the first time.',
         params: schemas.ServerIdParams,
         body: z.strictObject({ driverId: schemas.FleetId, reasonCode: schemas.ReasonCode }),

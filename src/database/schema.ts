@@ -125,7 +125,7 @@ export const driverState = pgTable(
     /** When the device acknowledged the offer; null until then. */
     leaseReceivedAt: moment('lease_received_at'),
     leaseExpiresAt: moment('lease_expires_at'),
-    /** +1 at every grant, never reused, kept when the driver changes region. */
+    /** Rises with every grant, by one within an epoch; never reused, kept when the driver changes region. */
     fence: bigint('fence', { mode: 'number' }).notNull().default(0),
     /** +1 at every change. */
     version: bigint('version', { mode: 'number' }).notNull().default(1),

@@ -176,7 +176,7 @@ export function startMatcher(deps: RoundDeps & { readonly log: Logger; readonly 
     try {
       const { pairings, termsOf } = await pairRequests(deps, region, rides);
       const done = ({ areServed, isContested }: { areServed: boolean; isContested: boolean }): void => {
-        deps.supply.asked(region, pairings);
+        deps.supply.answered(region, pairings);
         if (isContested) deps.supply.forget(region);
         end(areServed);
       };

@@ -22,7 +22,7 @@ export interface PairedRequests {
   readonly termsOf: (policyVersion: number) => LeaseTerms;
 }
 
-/** One driver for each ride at most, who is the ride's own until `supply.asked`: second places are the next round's. */
+/** One driver for each ride at most, who is the ride's own until `supply.answered`: second places are the next round's. */
 export async function pairRequests(
   { supply, regions }: { readonly supply: Supply; readonly regions: Regions },
   region: Region,

@@ -169,7 +169,7 @@ async function leasePairings(
 ): Promise<{ granted: Map<string, number>; contested: Set<string> }> {
   const taken = deps.supply.take(region, pairings, readAtMs);
   const isTaken = new Set(taken);
-  const outcomes = await leaseTaken(deps, region, due, taken).finally(() => deps.supply.asked(region, taken));
+  const outcomes = await leaseTaken(deps, region, due, taken).finally(() => deps.supply.answered(region, taken));
   const refused = outcomes.filter((outcome) => 'refused' in outcome);
   if (refused.length > 0) deps.supply.forget(region);
   deps.supply.held(refused.filter((outcome) => outcome.refused === 'busy').map(({ driverId }) => driverId));

@@ -86,17 +86,18 @@ export class Supply {
     if (farther === null) return this.all(region, rides);
     await view.complete(farther);
     const looked = [...new Set([...cells, ...farther])];
-    view.count(looked);
+    view.noteLook(looked);
     const seen = { isAll: false, readAtMs: view.readAtMs };
     return { ...seen, fleet: short.length === 0 ? fleet : this.#free(region, view, looked) };
   }
 
   /** Drivers were read who are somebody else's by now: the next round looks for itself. */
   forget(region: Region): void {
-    this.#views.get(region.number)?.outdate();
+    const view = this.#views.get(region.number);
+    if (view !== undefined) view.isOutdated = true;
   }
 
-  /** Whom a round may ask for: nobody else here has asked for them since they were read. They are its own until `asked`. */
+  /** Whom a round may ask for: nobody else here has asked for them since they were read. They are its own until `answered`. */
   take(region: Region, pairings: readonly Pairing[], readAtMs: number): Pairing[] {
     const asked = this.#askedIn(region);
     const free = pairings.filter(({ driverId }) => !(asked.get(driverId)! >= readAtMs));
@@ -105,7 +106,7 @@ export class Supply {
   }
 
   /** The database has answered, or failed. */
-  asked(region: Region, pairings: readonly Pairing[]): void {
+  answered(region: Region, pairings: readonly Pairing[]): void {
     const asked = this.#askedIn(region);
     const nowMs = this.#nowMs();
     for (const { driverId } of pairings) asked.set(driverId, nowMs);

@@ -14,13 +14,14 @@ export type ReadCells = (cells: readonly number[]) => Promise<readonly SeenDrive
 export class View {
   /** All that is in it was read since. */
   readonly readAtMs: number;
+  /** Somebody in it is somebody else's by now. */
+  isOutdated = false;
   readonly #read: ReadCells;
   readonly #cells = new Map<number, readonly SeenDriver[]>();
   /** Cells that are being read. */
   readonly #coming = new Map<number, Promise<void>>();
   readonly #rounds = new Map<number, number>();
   #drivers = 0;
-  #isOutdated = false;
   #fleet = Fleet.of([]);
   /** Whose drivers are in the fleet. */
   #inFleet: ReadonlySet<number> = new Set();
@@ -28,15 +29,6 @@ export class View {
   constructor(readAtMs: number, read: ReadCells) {
     this.readAtMs = readAtMs;
     this.#read = read;
-  }
-
-  /** Somebody in it is somebody else's by now. */
-  outdate(): void {
-    this.#isOutdated = true;
-  }
-
-  get isOutdated(): boolean {
-    return this.#isOutdated;
   }
 
   /** Resolves when these cells are in it. Each is read once. */
@@ -82,7 +74,7 @@ export class View {
   }
 
   /** A round has looked at these cells. */
-  count(cells: Iterable<number>): void {
+  noteLook(cells: Iterable<number>): void {
     for (const cell of cells) this.#rounds.set(cell, (this.#rounds.get(cell) ?? 0) + 1);
   }
 

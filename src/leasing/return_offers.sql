@@ -1,4 +1,4 @@
--- leased → available, by the token: the driver declines (and isn't asked again for this ride), or the holder
+-- leased → available, by the token: the driver declines (and no round asks for him again for a while), or the holder
 -- releases (`withdrawn`).
 create or replace function return_offers(
   p_region smallint, p_offer_ids uuid[], p_tokens text[], p_driver_ids text[], p_status text, p_reasons text[],

@@ -223,7 +223,7 @@ test('for a moment rounds know the drivers whom they read, except those they ask
   expect(supply.take(region, pairs, nowMs)).toEqual([]);
   expect(await nearest()).toBe('d2');
   expect(nearestOf(await supply.all(region, [ride]))).toBe('d1');
-  supply.asked(region, pairs);
+  supply.answered(region, pairs);
   expect(await nearest()).toBe('d2');
   expect(supply.take(region, pairs, nowMs - 1)).toEqual([]);
   // By then nobody has to say so.

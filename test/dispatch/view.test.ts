@@ -94,7 +94,7 @@ test('rounds that look at what is known find the same fleet', async () => {
 
 test('busy are the cells that several rounds looked at, those of most rounds first, up to so many drivers', async () => {
   const view = await viewOf(1, 2, 3, 4);
-  for (const cells of [[1, 2, 3], [2, 3, 4], [3]]) view.count(cells);
+  for (const cells of [[1, 2, 3], [2, 3, 4], [3]]) view.noteLook(cells);
   expect(view.busyCells(100)).toEqual([3, 2]);
   expect(view.busyCells(4)).toEqual([3]);
   // One that is too full keeps out no other.
@@ -105,7 +105,7 @@ test('of cells where nobody is some are busy, however many were looked at', asyn
   const view = new View(0, () => Promise.resolve([]));
   const cells = Array.from({ length: 5_000 }, (_, cell) => cell);
   await view.complete(cells);
-  view.count(cells);
+  view.noteLook(cells);
   expect(view.busyCells(100)).toHaveLength(1_000);
 });
 
