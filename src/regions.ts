@@ -52,6 +52,11 @@ export class Regions {
     return (await this.#find(() => this.#byNumber.get(number))) ?? null;
   }
 
+  /** What the fleet calls a region, as far as it was read here; its number until then. */
+  idOf(number: number): string {
+    return this.#byNumber.get(number)?.id ?? String(number);
+  }
+
   /** The policy of a ride or offer made under `version`; versions never change. */
   async policy(number: number, version: number): Promise<Policy> {
     const key = `${number}/${version}`;

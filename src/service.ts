@@ -74,6 +74,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
   const leasing = createLeasing(database, metrics, {
     tell: (_region, notices) => fanout.tell(notices),
     wake: wakeups.wake,
+    regionId: (region) => regions.idOf(region),
     // Rehearsed faults are the rounds'.
     ...(options.matcherFaultRate === 0 && {
       pair: async (region, rides) => (await parts.matcher?.pair(region, rides)) ?? null,

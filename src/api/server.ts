@@ -111,7 +111,7 @@ export async function openApiDocument(): Promise<object> {
     database,
     metrics,
     regions: new Regions(database),
-    leasing: createLeasing(database, metrics, { tell: () => {}, wake: () => {} }),
+    leasing: createLeasing(database, metrics, { tell: () => {}, wake: () => {}, regionId: String }),
     resourceLeases: new DatabaseLeases({ database, secret: '' }),
     authenticator: createAuthenticator('describing an API takes no secret'),
     mayAsk: () => true,

@@ -255,7 +255,7 @@ async function settle(
     });
     for (const { given_up, to_rescue, reason, again_in_ms } of settled) {
       againInMs = earlier(againInMs, again_in_ms);
-      if (given_up) metrics.ridesGivenUp.inc({ reason, policy: set[0]!.ride.policy_version });
+      if (given_up) metrics.ridesGivenUp.inc({ reason, region: region.id, policy: set[0]!.ride.policy_version });
       else if (to_rescue) metrics.ridesToRescue.inc({ reason });
       else metrics.emptyLooks.inc({ reason });
     }

@@ -18,6 +18,8 @@ export interface Effects {
   readonly tell: (region: number, notices: DriverNotice[]) => void;
   /** A round of this region may now find something to do. May be lost as well. */
   readonly wake: (region: number) => void;
+  /** What its operators call a region. */
+  readonly regionId: (region: number) => string;
   /** Drivers for rides that are being requested, if a matcher here may look for them now; absent: there is none. */
   readonly pair?: (region: number, rides: readonly transitions.NewRide[]) => Promise<Paired | null>;
 }
@@ -192,13 +194,18 @@ export function createLeasing({ hot }: Pick<Database, 'hot'>, metrics: Metrics, 
     transitions.receiveOffers(hot, region, claims, wait),
   );
 
+  const assignedAfter = (region: number, answer: { policy_version: number; since_request_ms: number }): void => {
+    const labels = { region: effects.regionId(region), policy: answer.policy_version };
+    metrics.requestToAssigned.observe(labels, answer.since_request_ms / 1000);
+  };
+
   const confirms = lane(
     'confirm',
     claimKey,
     (region, claims: transitions.TermClaim[], wait) => transitions.confirmOffers(hot, region, claims, wait),
     (region, applied) => {
       for (const { answer } of applied) {
-        metrics.requestToAssigned.observe({ policy: answer.policy_version }, answer.since_request_ms / 1000);
+        assignedAfter(region, answer);
         metrics.offerToAnswer.observe(answer.held_ms / 1000);
         metrics.leaseHold.observe({ ended_as: 'accepted' }, answer.held_ms / 1000);
         countWithdrawn(answer);
@@ -341,11 +348,11 @@ export function createLeasing({ hot }: Pick<Database, 'hot'>, metrics: Metrics, 
     metrics.setSize.observe({ transition: 'assign' }, asks.length);
     const notices: DriverNotice[] = [];
     const outcomes = made.map((ask, i): OfferOutcome => {
-      const { refused, fence, first_offer_after_ms, assigned_at, since_request_ms, policy_version } = answers[i]!;
+      const { refused, fence, first_offer_after_ms, assigned_at } = answers[i]!;
       metrics.countTransition('assign', refused ?? 'applied');
       if (refused !== null) return { rideId: ask.rideId, driverId: ask.driverId, refused };
       if (first_offer_after_ms !== null) metrics.requestToOffer.observe(first_offer_after_ms / 1000);
-      metrics.requestToAssigned.observe({ policy: policy_version }, since_request_ms / 1000);
+      assignedAfter(region, answers[i]!);
       const { rideId, driverId, offerId, pickup, dropoff } = ask;
       const assignedAt = assigned_at.toISOString();
       notices.push({

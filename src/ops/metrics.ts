@@ -65,8 +65,8 @@ export function createMetrics() {
     },
     ridesGivenUp: new Counter({
       name: 'cabrank_rides_given_up_total',
-      help: 'Rides that ended as no_drivers_available, by what kept drivers from their last look and by policy version.',
-      labelNames: ['reason', 'policy'],
+      help: 'Rides that ended as no_drivers_available, by what kept drivers from their last look, by region and policy version.',
+      labelNames: ['reason', 'region', 'policy'],
       registers,
     }),
     emptyLooks: new Counter({
@@ -147,8 +147,8 @@ export function createMetrics() {
     requestToOffer: histogram('cabrank_request_to_offer_seconds', 'From a ride’s request to its first offer.'),
     requestToAssigned: new Histogram({
       name: 'cabrank_request_to_assigned_seconds',
-      help: 'From a ride’s request to its assignment, by the policy version it was requested under.',
-      labelNames: ['policy'],
+      help: 'From a ride’s request to its assignment, by region and the policy version it was requested under.',
+      labelNames: ['region', 'policy'],
       buckets: LATENCY_BUCKETS_S,
       registers,
     }),

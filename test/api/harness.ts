@@ -88,7 +88,11 @@ async function createTestApi(options: {
     metrics,
     regions: new Regions(database),
     resourceLeases: new DatabaseLeases({ database, secret: SECRET }),
-    leasing: createLeasing(database, metrics, { tell: (_region, told) => void notices.push(...told), wake: () => {} }),
+    leasing: createLeasing(database, metrics, {
+      tell: (_region, told) => void notices.push(...told),
+      wake: () => {},
+      regionId: String,
+    }),
     authenticator: createAuthenticator(SECRET),
     mayAsk: options.mayAsk ?? (() => true),
     presence: { report: (region, report) => void positions.push(recordPositions(database.hot, region, [report])) },

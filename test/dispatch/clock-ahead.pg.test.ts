@@ -15,7 +15,7 @@ const RESCUE_MS = 2 * defaultPolicy.retryMaxMs;
 
 /** A sweeper's mending, by a clock of the test's own. */
 async function mender(city: City): Promise<(atMs: number) => Promise<void>> {
-  const leasing = createLeasing(city.database, createMetrics(), { tell: () => {}, wake: () => {} });
+  const leasing = createLeasing(city.database, createMetrics(), { tell: () => {}, wake: () => {}, regionId: String });
   const regions = new Regions(city.database);
   let nowMs = 0;
   const clockAhead = new ClockAhead({ sql: city.sql, leasing, regions, log: silent }, () => nowMs);

@@ -33,6 +33,7 @@ function openProcess(city: City, sql = city.sql): Process {
   const leasing = createLeasing(city.database, metrics, {
     tell: (_region, notices) => void told.push(...notices),
     wake: () => void (woken += 1),
+    regionId: String,
     pair: async (region, rides) => matcher!.pair(region, rides),
   });
   const regions = new Regions(city.database);

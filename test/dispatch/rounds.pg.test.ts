@@ -20,7 +20,7 @@ const silent = { debug: () => {}, info: () => {}, warn: () => {}, error: () => {
 async function rounds(city: City) {
   const metrics = createMetrics();
   // Nobody is told and nobody is woken.
-  const leasing = createLeasing(city.database, metrics, { tell: () => {}, wake: () => {} });
+  const leasing = createLeasing(city.database, metrics, { tell: () => {}, wake: () => {}, regionId: String });
   const regions = new Regions(city.database);
   const deps = { sql: city.sql, leasing, regions, metrics, faults: noFaults, supply: new Supply(city.sql) };
   const region = (await regions.byNumber(city.region))!;

@@ -31,7 +31,7 @@ test('leases that are over are freed while a walk along the region’s drivers g
   const metrics = createMetrics();
   const stop = startSweeper({
     sql: withSlow(sql, 'retire_absent', walking.resolve, walked.promise),
-    leasing: createLeasing(database, metrics, { tell: () => freed.resolve(), wake: () => {} }),
+    leasing: createLeasing(database, metrics, { tell: () => freed.resolve(), wake: () => {}, regionId: String }),
     regions: new Regions(database),
     metrics,
     log: pino({ enabled: false }),

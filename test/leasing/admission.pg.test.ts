@@ -20,7 +20,7 @@ async function addOverdue(id: string, count: number, overdueMs: number): Promise
 test('a ride is refused while a whole round’s worth of rides waits too long, and leaves no trace', async () => {
   const region = await addOverdue('late', 500, 2_000);
   const metrics = createMetrics();
-  const leasing = createLeasing(city.database, metrics, { tell: () => {}, wake: () => {} });
+  const leasing = createLeasing(city.database, metrics, { tell: () => {}, wake: () => {}, regionId: String });
   await expect(leasing.request(region, newRide(region))).rejects.toThrow(OverloadedError);
   const [row] = await sql<{ rides: number }[]>`select count(*)::int as rides from rides where region = ${region}`;
   expect(row!.rides).toBe(500);

@@ -10,7 +10,7 @@ import { createMetrics } from '../../src/ops/metrics.ts';
 import { verify } from '../../src/verify/verify.ts';
 import { addRides, CENTER, lease, leaseTerms, openCity, type Term } from '../support/city.ts';
 
-const effects = { tell: () => {}, wake: () => {} };
+const effects = { tell: () => {}, wake: () => {}, regionId: String };
 
 test('200 clients confirming the same offer at once: one assignment, and all get that same answer', async () => {
   await using city = await openCity(1);

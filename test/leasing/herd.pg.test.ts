@@ -30,6 +30,7 @@ test('leases that end together are all freed by one sweep, and counted once', as
   const leasing = createLeasing(city.database, createMetrics(), {
     tell: (_region, notices) => void told.push(...notices.map(({ driverId }) => driverId)),
     wake: () => {},
+    regionId: String,
   });
   expect(await leasing.expire(city.region)).toBe(HERD);
   const rows = await city.sql`select status, count(*)::int as n from driver_state group by 1`;

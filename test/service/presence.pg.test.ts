@@ -40,5 +40,7 @@ test('the first ride of a new region is given up when its patience is over', asy
   const rider = new RiderClient({ url: service.urlOf('api'), token: await service.token('rider', 'r1') });
   const { id } = await rider.request({ regionId: 'city', riderId: 'r1', pickup: CITY.center, dropoff: CITY.center });
   await vi.waitFor(async () => expect(await rider.get(id)).toMatchObject({ status: 'no_drivers_available' }), DEADLINE);
+  const metrics = await (await fetch(`${service.urlOf('matcher')}/metrics`)).text();
+  expect(metrics).toContain('cabrank_rides_given_up_total{reason="nobody_near",region="city",policy="1"} 1\n');
   rider.close();
 });

@@ -26,7 +26,7 @@ export async function openTown(drivers: number, policy: Parameters<typeof openCi
   const city = await openCity(drivers, policy);
   const { sql, region } = city;
   const metrics = createMetrics();
-  const leasing = createLeasing(city.database, metrics, { tell: () => {}, wake: () => {} });
+  const leasing = createLeasing(city.database, metrics, { tell: () => {}, wake: () => {}, regionId: String });
   const regions = new Regions(city.database);
   const known = (await regions.byNumber(region))!;
   await sql`insert into presence_epochs (region, since) values (${region}, now() - interval '1 day')`;
