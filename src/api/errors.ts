@@ -5,7 +5,7 @@ import { AuthError } from '../auth.ts';
 import { Problem } from '../client/problem.ts';
 import { isLockTimeout, isUnreachable } from '../database/connection.ts';
 import { OverloadedError } from '../leasing/group-commit.ts';
-import { QueueFullError } from '../resource-leases/queue.ts';
+import { NoPlaceError } from '../resource-leases/queue.ts';
 import type { Logger } from '../ops/log.ts';
 import { ApiProblem, isProblemCode, problemDocument, PROBLEM_TYPE, type ProblemCode } from './problem.ts';
 
@@ -26,7 +26,7 @@ export function problemOf(error: unknown): ApiProblem {
   if (error instanceof AuthError) return authProblem(error);
   if (error instanceof Problem && isProblemCode(error.code))
     return new ApiProblem(error.code, error.detail === undefined ? {} : { detail: error.detail });
-  if (error instanceof OverloadedError || error instanceof QueueFullError) return new ApiProblem('overloaded');
+  if (error instanceof OverloadedError || error instanceof NoPlaceError) return new ApiProblem('overloaded');
   const causes = causesOf(error);
   for (const cause of causes) {
     if (isUnreachable(cause)) return new ApiProblem('database_unavailable');

@@ -15,12 +15,10 @@ const Name = named(workBounds.nameBytes);
 const Queue = Name.meta({ description: 'A queue: any name, 1–256 bytes of UTF-8.', examples: ['receipts'] });
 const Key = Name.meta({ description: 'Names the item in its queue; a key that is known adds nothing.' });
 const Group = Name.meta({ description: 'Items of a group go one at a time, in the order in which they were added.' });
-const Payload = z
-  .unknown()
-  .meta({
-    description:
-      'Any JSON, up to 16 KiB. Kept by what it means: keys may come back in another order, and numbers as JavaScript has them.',
-  });
+const Payload = z.unknown().meta({
+  description:
+    'Any JSON, up to 16 KiB. Kept by what it means: keys may come back in another order, and numbers as JavaScript has them.',
+});
 const Token = LeaseToken.meta({ description: 'Proves the claim.' });
 const TtlMs = bounded(workBounds.ttlMs);
 

@@ -43,9 +43,9 @@ const SEEN_EVERY_MS = 500;
 const AFTER_END_MS = 2;
 const PLACES_MAX = 10_000;
 
-/** More clients wait than a process keeps places for. */
-export class QueueFullError extends Error {
-  override name = 'QueueFullError';
+/** There is no place here: more clients wait than a process keeps places for, or it is ending. Another may have one. */
+export class NoPlaceError extends Error {
+  override name = 'NoPlaceError';
 }
 
 export class Queue {
@@ -65,7 +65,7 @@ export class Queue {
   /** Waits for a turn; the place is given up at the end, whatever the end is. Rejects when aborted. */
   async wait<Answer>(place: Place<Answer>): Promise<Answer> {
     place.signal?.throwIfAborted();
-    if (this.#isClosed || this.#waiting.size >= PLACES_MAX) throw new QueueFullError('too many wait for leases here');
+    if (this.#isClosed || this.#waiting.size >= PLACES_MAX) throw new NoPlaceError('too many wait for leases here');
     const endsAtMs = performance.now() + place.waitMs;
     await this.#listen();
     const ticket = await transitions.takeTicket(this.#sql, place.resources, place.priority);
@@ -97,7 +97,7 @@ export class Queue {
     }
   }
 
-  /** Whoever waits is answered as if their time were up. */
+  /** Whoever waits tries once more, and then has to wait elsewhere. */
   async close(): Promise<void> {
     this.#isClosed = true;
     for (const waiting of this.#waiting.values()) this.#timeUp(waiting);
@@ -169,7 +169,8 @@ export class Queue {
       try {
         const attempt = await place.attempt(ticket);
         if (attempt.isOver && waiting.isGone) place.undo(attempt.answer);
-        else if (attempt.isOver || isLast) waiting.resolve(attempt.answer);
+        else if (attempt.isOver || (isLast && !this.#isClosed)) waiting.resolve(attempt.answer);
+        else if (isLast) waiting.reject(new NoPlaceError('whoever waits here has to wait elsewhere'));
         else if (attempt.againInMs !== null) this.#tryIn(waiting, attempt.againInMs);
       } catch (error) {
         // A database that is away comes back within the wait, or not.

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { afterAll, expect, it, vi } from 'vitest';
 import type { Sql } from '../../src/database/connection.ts';
+import { NoPlaceError } from '../../src/resource-leases/queue.ts';
 import { DatabaseLeases } from '../../src/resource-leases/database-leases.ts';
 import { breakLease } from '../../src/resource-leases/transitions.ts';
 import { startLeases } from './harness.ts';
@@ -132,14 +133,20 @@ it('any of several takes the first that is released', async () => {
   await queued(a, 0);
 });
 
-it('closing answers those who wait', async () => {
+it('closing sends those who wait elsewhere: their time isn’t up, so nobody says that others have it', async () => {
   const closing = test.another();
   const resource = name();
-  await granted({ resource, holder: 'me' });
+  const held = await granted({ resource, holder: 'me' });
   const waiting = waitFor(closing, resource, 'waiter');
+  const sent = expect(waiting).rejects.toThrow(NoPlaceError);
   await queued(resource, 1);
   await closing.close();
-  expect(await waiting).toMatchObject({ refused: 'held', held: [{ holder: 'me' }] });
+  await sent;
+  await queued(resource, 0);
+  const elsewhere = waitFor(leases, resource, 'waiter');
+  await queued(resource, 1);
+  await leases.release([held]);
+  expect(await elsewhere).toMatchObject({ refused: null, leases: [{ holder: 'waiter' }] });
 });
 
 it('waiters cost two statements a second and no more, however many they are', async () => {
