@@ -141,7 +141,7 @@ function goOnline(app: App, deps: ApiDeps): void {
     },
     async ({ params: { id }, identity }) => {
       ownOnly(identity, id);
-      await inRegionOf(deps, id, (region) => deps.leasing.online(region, id));
+      await inRegionOf(deps, id, (region) => deps.leasing.online(region, { driverId: id, overSocket: false }));
       return readDriver(deps, id, identity);
     },
   );
@@ -165,7 +165,7 @@ function goOffline(app: App, deps: ApiDeps): void {
     },
     async ({ params: { id }, identity }) => {
       ownOnly(identity, id);
-      await inRegionOf(deps, id, (region) => deps.leasing.offline(region, id));
+      await inRegionOf(deps, id, (region) => deps.leasing.offline(region, { driverId: id, overSocket: false }));
       return readDriver(deps, id, identity);
     },
   );

@@ -121,11 +121,11 @@ function handlersOf({ leasing, positions, regions }: GatewayDeps, seat: Seat): H
     };
   return {
     online: async () => {
-      orRefuse(here(await leasing.online(region, driverId)));
+      orRefuse(here(await leasing.online(region, { driverId, overSocket: true })));
       if (seat.standing === 'offline') seat.standing = 'free';
     },
     offline: async () => {
-      orRefuse(here(await leasing.offline(region, driverId)));
+      orRefuse(here(await leasing.offline(region, { driverId, overSocket: true })));
       seat.standing = 'offline';
     },
     location: async (position) => {

@@ -208,6 +208,13 @@ export class Gateway {
 
   #tell(seat: Seat, notice: DriverNotice): void {
     if (notice.event === 'offer') return this.#push(seat, notice.data);
+    if (notice.event === 'shift') {
+      // The look for mistaken drivers makes up for it.
+      this.#tellAnew(seat).catch((error: unknown) =>
+        this.#deps.log.warn({ err: error }, 'a driver wasn’t told of a shift'),
+      );
+      return;
+    }
     if (notice.event === 'assignment') seat.standing = notice.data.rideId;
     if (notice.event === 'ride:cancelled') loseRide(seat, notice.data.rideId);
     seat.told += 1;
@@ -286,15 +293,24 @@ export class Gateway {
     return nextInMs;
   }
 
-  /** Unless it is told something while its state is read: that is newer. Who has moved to another region sits down there. */
   async #correct(seat: Seat | undefined): Promise<void> {
-    if (seat === undefined || seat.early !== null) return;
+    if (seat?.early === null && (await this.#tellAnew(seat))) this.#deps.metrics.statesCorrected.inc();
+  }
+
+  /**
+   * Whether the driver was told its state: not if it is told something while that is read, which is newer. Who has moved to another
+   * region sits down there.
+   */
+  async #tellAnew(seat: Seat): Promise<boolean> {
     const { told } = seat;
     const snapshot = await this.#snapshotOf(seat.driverId);
-    if (snapshot?.region !== seat.region) return comeAgain(seat);
-    if (seat.told !== told) return;
-    this.#deps.metrics.statesCorrected.inc();
+    if (snapshot?.region !== seat.region) {
+      comeAgain(seat);
+      return false;
+    }
+    if (seat.told !== told) return false;
     this.#tellState(seat, snapshot);
+    return true;
   }
 
   /** Keeps drivers present who are connected and have nothing to say. Returns when to do it again. */

@@ -33,4 +33,6 @@ export type DriverNotice = { readonly driverId: string } & (
       readonly event: 'ride:cancelled';
       readonly data: { readonly rideId: string; readonly reasonCode: string; readonly source: string };
     }
+  /** It began or ended, and the device's socket didn't ask for that. Told as `state`. */
+  | { readonly event: 'shift' }
 );

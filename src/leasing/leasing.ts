@@ -24,6 +24,12 @@ export interface Effects {
   readonly pair?: (region: number, rides: readonly transitions.NewRide[]) => Promise<Paired | null>;
 }
 
+export interface ShiftAsk {
+  readonly driverId: string;
+  /** Asked for by the device's own socket, which hears the answer. */
+  readonly overSocket: boolean;
+}
+
 export interface Paired {
   /** By the ride. */
   readonly pairs: ReadonlyMap<string, Pairing>;
@@ -281,24 +287,39 @@ export function createLeasing({ hot }: Pick<Database, 'hot'>, metrics: Metrics, 
     { restMs: STEPS_REST_MS },
   );
 
+  const idsOf = (asks: readonly ShiftAsk[]): string[] => asks.map(({ driverId }) => driverId);
+  /** A request that comes twice may end a shift that was begun in between: the device hears of each change that its socket didn't ask for. */
+  const tellShifts = (region: number, applied: readonly { item: ShiftAsk }[]): void => {
+    const unheard = applied.filter(({ item }) => !item.overSocket);
+    if (unheard.length === 0) return;
+    effects.tell(
+      region,
+      unheard.map(({ item: { driverId } }) => ({ driverId, event: 'shift' })),
+    );
+  };
+
   const onlines = lane(
     'online',
-    (driverId: string) => driverId,
-    (region, driverIds, wait) => transitions.bringOnline(hot, region, driverIds, wait),
-    effects.wake,
+    ({ driverId }: ShiftAsk) => driverId,
+    (region, asks, wait) => transitions.bringOnline(hot, region, idsOf(asks), wait),
+    (region, applied) => {
+      tellShifts(region, applied);
+      effects.wake(region);
+    },
   );
 
   const offlines = lane(
     'offline',
-    (driverId: string) => driverId,
-    (region, driverIds, wait) => transitions.takeOffline(hot, region, driverIds, 'driver_offline', wait),
+    ({ driverId }: ShiftAsk) => driverId,
+    (region, asks, wait) => transitions.takeOffline(hot, region, idsOf(asks), 'driver_offline', wait),
     (region, applied) => {
+      tellShifts(region, applied);
       const ended = applied.filter(({ answer }) => answer.ended_offer_id !== null);
       for (const { answer } of ended) metrics.leaseHold.observe({ ended_as: 'declined' }, answer.held_ms! / 1000);
       if (ended.length === 0) return;
       effects.tell(
         region,
-        ended.map(({ item, answer }) => withdrawn(item, answer.ended_offer_id!, 'driver_offline')),
+        ended.map(({ item, answer }) => withdrawn(item.driverId, answer.ended_offer_id!, 'driver_offline')),
       );
       effects.wake(region);
     },
@@ -604,8 +625,8 @@ export function createLeasing({ hot }: Pick<Database, 'hot'>, metrics: Metrics, 
     cancel: (region: number, ask: transitions.CancelAsk) => cancels.submit(region, ask),
     unassign: (region: number, ask: transitions.UnassignAsk) => unassigns.submit(region, ask),
     advance: (region: number, ask: transitions.AdvanceAsk) => advances.submit(region, ask),
-    online: (region: number, driverId: string) => onlines.submit(region, driverId),
-    offline: (region: number, driverId: string) => offlines.submit(region, driverId),
+    online: (region: number, ask: ShiftAsk) => onlines.submit(region, ask),
+    offline: (region: number, ask: ShiftAsk) => offlines.submit(region, ask),
     expire,
     expireSome,
     endTermsAhead,

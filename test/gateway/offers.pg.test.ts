@@ -414,6 +414,30 @@ test('a driver whom nobody told what happened is told its state within seconds, 
   expect(opened.map(({ states }) => states.length)).toEqual([2, 2, 2, 2]);
 });
 
+test('a driver hears of each shift that his socket didn’t ask for, however short the one before was', async () => {
+  // Nothing is old enough for the look at who is mistaken.
+  await using service = await startTestService({
+    policy: { pushRetryMs: 60_000, deliveryTtlMs: 60_000, maxLifetimeMs: 90_000 },
+  });
+  await openCity(service, ['d1']);
+  using device = await openDevice(service, 'd1', () => true);
+  const shift = async (to: 'online' | 'offline'): Promise<void> => {
+    const headers = { authorization: `Bearer ${await service.token('driver', 'd1')}` };
+    const answer = await fetch(`${service.urlOf('api')}/v1/drivers/d1/${to}`, { method: 'POST', headers });
+    expect(answer.status).toBe(200);
+  };
+  const told = (): string[] => device.states.map(({ status }) => status);
+  await shift('online');
+  await vi.waitFor(() => expect(told()).toEqual(['offline', 'available']), DEADLINE);
+  await shift('offline');
+  await vi.waitFor(() => expect(told()).toEqual(['offline', 'available', 'offline']), DEADLINE);
+  // Repeated it changes nothing; what the socket asks for is answered there.
+  await shift('offline');
+  await goOnline(device);
+  await shift('offline');
+  await vi.waitFor(() => expect(told()).toEqual(['offline', 'available', 'offline', 'offline']), DEADLINE);
+});
+
 test('data that isn’t as described is answered by name, and a connection without a driver’s token is refused', async () => {
   await using service = await startTestService();
   await openCity(service, ['d1']);
