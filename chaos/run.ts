@@ -89,6 +89,7 @@ const CALM_MS: readonly [number, number] = [500, 2_000];
 const BACK_DEADLINE_MS = 20_000;
 const CALM_WITHIN_MS = 60_000;
 const LOG_LINES_MAX = 40;
+const EXAMPLES_MAX = 3;
 const OPEN = ['searching', 'assigned', 'driver_arrived', 'in_progress'] as const;
 /** A run by operations that takes longer than this many times a moderate rate is stuck. */
 const SLOWEST_OPERATIONS_PER_S = 60;
@@ -163,10 +164,10 @@ class Run {
       await this.#breakThings();
       this.#healedAtMs = nowMs();
       this.#isEnding = true;
-      const ridesEndedAfterMs = await this.#untilNone('rides were still open', () => countOpen(operator));
+      const ridesEndedAfterMs = await this.#untilNone('rides were still open', () => findOpen(operator));
       await Promise.race([Promise.all(riders), pause(CALM_WITHIN_MS, undefined, { ref: false })]);
       const driversFreeAfterMs = await this.#untilNone('drivers weren’t free, or their devices didn’t know', () =>
-        countHeld(operator, devices),
+        findHeld(operator, devices),
       );
       return await this.#judge({ ridesEndedAfterMs, driversFreeAfterMs }, startedAtMs, async () => {
         this.#stop.abort();
@@ -302,14 +303,15 @@ class Run {
   }
 
   /** Until there are none: so long after the healing. Null, which fails the run, when there still are some in the end. */
-  async #untilNone(what: string, count: () => Promise<number>): Promise<number | null> {
-    let left = Infinity;
+  async #untilNone(what: string, find: () => Promise<readonly string[]>): Promise<number | null> {
+    let left: readonly string[] | null = null;
     while (nowMs() - this.#healedAtMs < CALM_WITHIN_MS) {
-      left = await count().catch(() => Infinity);
-      if (left === 0) return Math.round(nowMs() - this.#healedAtMs);
+      left = await find().catch(() => null);
+      if (left?.length === 0) return Math.round(nowMs() - this.#healedAtMs);
       await pause(500);
     }
-    this.#problems.push(`${left} ${what} ${CALM_WITHIN_MS / 1000} s after healing`);
+    const which = left === null ? 'nobody could say which' : left.slice(0, EXAMPLES_MAX).join(', ');
+    this.#problems.push(`${left?.length ?? 'some'} ${what} ${CALM_WITHIN_MS / 1000} s after healing (${which})`);
     return null;
   }
 
@@ -368,17 +370,18 @@ class Run {
   }
 }
 
-async function countOpen(operator: OperatorClient): Promise<number> {
-  let open = 0;
-  for (const status of OPEN) for await (const _ of operator.rides(REGION_ID, status)) open += 1;
+async function findOpen(operator: OperatorClient): Promise<string[]> {
+  const open: string[] = [];
+  for (const status of OPEN) for await (const { id } of operator.rides(REGION_ID, status)) open.push(`${id} ${status}`);
   return open;
 }
 
 /** Drivers who aren't available by the records, or are busy by what their devices were told. */
-async function countHeld(operator: OperatorClient, devices: readonly Device[]): Promise<number> {
-  const held = new Set(devices.filter(({ isFree }) => !isFree).map(({ driverId }) => driverId));
-  for await (const { id, status } of operator.drivers(REGION_ID)) if (status !== 'available') held.add(id);
-  return held.size;
+async function findHeld(operator: OperatorClient, devices: readonly Device[]): Promise<string[]> {
+  const held = devices.filter(({ isFree }) => !isFree).map(({ driverId, told }) => `${driverId}: ${told}`);
+  for await (const { id, status } of operator.drivers(REGION_ID))
+    if (status !== 'available') held.push(`${id} ${status}`);
+  return held;
 }
 
 const sorted = (counts: ReadonlyMap<string, number>): Record<string, number> =>

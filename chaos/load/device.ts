@@ -68,6 +68,11 @@ export class Device {
     return this.#socket.connected && this.#tripRideId === null;
   }
 
+  /** For people. */
+  get told(): string {
+    return this.#socket.connected ? `has ${this.#tripRideId ?? 'no ride'}` : 'not connected';
+  }
+
   /** Until the run is stopped. */
   async run(): Promise<void> {
     await this.#keepLocation();
