@@ -4,7 +4,7 @@ import type { RunFigures } from './city/trial.ts';
 import type { GatewayFigures } from './gateway/gateway.ts';
 import { type GrowthFigures, nameRoles, timesFirst } from './growth/growth.ts';
 import { headlines } from './headlines.ts';
-import type { HerdFigures } from './herd/herd.ts';
+import { type HerdFigures, timesQuiet } from './herd/herd.ts';
 import type { IdleFigures } from './idle/idle.ts';
 import type { LeasesFigures } from './leases/leases.ts';
 import type { Machine } from './machine.ts';
@@ -171,14 +171,14 @@ Where rides crowd, their nearest drivers aren't enough: \`batch\` asks those, to
 Over all that were asked it is the optimum. What it takes longer than \`nearest\` are that look and the shortest augmenting paths.`;
 }
 
-const herdSection = ({ leases, confirmsPerSecond, quietMs, herdMs, p99Ratio, allFreeAfterMs }: HerdFigures): string =>
-  `## Expiry herd
+const herdSection = (h: HerdFigures): string => `## Expiry herd
 
-${show(leases)} leases that end within the same second while ${confirmsPerSecond} confirms a second go on over HTTP: all free ${show(allFreeAfterMs)} ms after that second.
-Confirms' p99 is ${quietMs.map(({ p99 }) => p99).join(', ')} ms in quiet windows and ${herdMs.p99} ms in the herd's: ${p99Ratio} times the median.
+${show(h.leases)} leases that end within the same second while ${h.confirmsPerSecond} confirms a second go on over HTTP: all free ${show(h.allFreeAfterMs)} ms after that second.
+Confirms' p99 is ${h.quietMs.map(({ p99 }) => p99).join(', ')} ms in quiet windows and ${h.herdMs.p99} ms in the herd's: ${h.p99Ratio} times the median. Beside loops that do
+nothing but keep the cores busy, one for each and no herd at all, it is ${h.busyMs.p99} ms: ${timesQuiet(h.busyMs, h.quietMs)} times.
 
 What bounds it: two lanes free sets of 100 terms, a transaction each, with all that is recorded of every one: 0.08 to 0.1 ms of a core a term, nearly all of it
-the database's. On 2 cores both are busy meanwhile: each step of a confirm (to the service, to the database and back, to the driver) waits up to 4 ms for one, the
+the database's. On 2 cores both are busy meanwhile, which alone costs a confirm what the loops show: each step of a confirm (to the service, to the database and back, to the driver) waits up to 4 ms for one, the
 kernel's tick, and who comes meanwhile waits for the set before. Confirms' p99 was 30 ms beside one lane (13 runs, medians), 42 beside two (2) and 51 beside three (5), and all were free after
 3.1, 1.9 and 1.9 s; in slower hours 24 to 108 ms and 4.1 to 5.2 s beside one, 34 to 88 ms and 2.1 to 3.5 s beside two, 5 to 12 times the quiet p99. Beside one, V8 collects the
 service's heap in the midst of it, 140 ms with helper threads on the same cores: in the run that was looked into all confirms above 28 ms were of those. None is faster with lanes of a lower priority (nice 10 and
