@@ -44,7 +44,10 @@ describe.concurrent('rides over REST alone', () => {
     expect(offered.body).toMatchObject({ rideId, driverId: 'd1', status: 'pending', fence: 1, expiresInMs: 300_000 });
     expect(offered.body.pickupEtaS).toBeGreaterThan(200);
     const { id: offerId, leaseToken } = offered.body as { id: string; leaseToken: string };
-    expect(api.notices).toMatchObject([{ driverId: 'd1', event: 'offer', data: { offerId, leaseToken } }]);
+    expect(api.notices).toMatchObject([
+      { driverId: 'd1', event: 'shift' },
+      { driverId: 'd1', event: 'offer', data: { offerId, leaseToken } },
+    ]);
     expect((await api.call('GET', '/v1/drivers/d1', DRIVER)).body).toMatchObject({
       status: 'leased',
       offer: { offerId, rideId, leaseToken, expiresInMs: 300_000, pickup: NEARBY, dropoff: CENTER },
@@ -483,7 +486,8 @@ describe.concurrent('lists of rides', () => {
       'invalid_request',
     );
     const told = api.notices.map(({ driverId, event }) => `${driverId} ${event}`);
-    expect(told).toEqual(['d1 assignment', 'd1 ride:cancelled', 'd2 assignment', 'd2 ride:cancelled']);
+    const shifts = ['d1 shift', 'd2 shift'];
+    expect(told).toEqual([...shifts, 'd1 assignment', 'd1 ride:cancelled', 'd2 assignment', 'd2 ride:cancelled']);
   });
 
   test('an operator holds a ride, sees it so, and releases it; repeated, nothing changes', async () => {
